@@ -1,0 +1,123 @@
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"signalbox/audit"
+	"signalbox/step"
+	"signalbox/wire"
+)
+
+// maxValue is the size from which a value of an event's body is left out.
+const maxValue = 32 << 10
+
+// Names that are no machine's.
+const (
+	bridgeName  = "bridge"
+	clockName   = "clock"
+	auditName   = "audit"
+	noticeName  = "notice"
+	messageName = "message"
+)
+
+// derive makes the next id of this step.
+func (s *stepRun) derive(purpose string) string {
+	s.ids++
+	return s.in.DeriveID(purpose + ":" + strconv.Itoa(s.ids))
+}
+
+// event queues an event: the snapshot after the change, what happened, and its
+// cause.
+func (s *stepRun) event(machine, key, what string, body map[string]any) error {
+	id := s.derive("event")
+	body["event"], body["cause"] = what, s.cause()
+	raw, err := marshalEvent(id, body)
+	if err != nil {
+		return err
+	}
+	e := wire.Event{ID: id, Instance: s.config.Instance, Machine: machine, Key: key, What: what,
+		At: time.UnixMilli(s.in.NowMS), Cause: s.in.Place.String()}
+	return s.batch.Queue(audit.Outgoing{ID: id, Subject: s.config.Root.Event(machine, key, what),
+		Header: e.Header(), Body: raw, Cause: s.it.row.ID})
+}
+
+func (s *stepRun) cause() map[string]any {
+	return map[string]any{"id": s.it.row.ID, "incarnation": s.in.Place.Incarnation, "seq": s.in.Place.Seq}
+}
+
+// marshalEvent writes the body; a value that is too large is replaced by its
+// size and the event's id, under which its cause can be looked up.
+func marshalEvent(id string, body map[string]any) ([]byte, error) {
+	for name, value := range body {
+		raw, err := json.Marshal(value)
+		if err != nil {
+			return nil, fmt.Errorf("event field %s: %w", name, err)
+		}
+		body[name] = json.RawMessage(raw)
+		if len(raw) > maxValue {
+			body[name] = map[string]any{"omitted": true, "bytes": len(raw), "id": id}
+		}
+	}
+	return json.Marshal(body)
+}
+
+// notice queues an event that a sender must hear.
+func (s *stepRun) notice(agent, what string, body map[string]any) error {
+	if agent == "" {
+		agent = wire.NoScope // the subject names no valid sender
+	}
+	return s.event(noticeName, agent, what, body)
+}
+
+// send queues a message of the bridge.
+func (s *stepRun) send(o step.Outgoing) error {
+	id := s.derive("message")
+	body, err := json.Marshal(o.Body)
+	if err != nil {
+		return err
+	}
+	h := wire.Header{wire.HeaderMsgID: {id}, wire.HeaderCause: {s.in.Place.String()}}
+	set := func(name, value string) {
+		if value != "" {
+			h[name] = []string{value}
+		}
+	}
+	set(wire.HeaderType, string(o.Type))
+	set(wire.HeaderTopic, o.Topic)
+	set(wire.HeaderCorrelationID, o.CorrelationID)
+	set(wire.HeaderTraceID, o.TraceID)
+	if o.Priority != 0 {
+		set(wire.HeaderPriority, strconv.Itoa(o.Priority))
+	}
+	if o.TTL != 0 {
+		set(wire.HeaderTTL, strconv.FormatInt(o.TTL.Milliseconds(), 10))
+	}
+	return s.batch.Queue(audit.Outgoing{ID: id, Subject: s.config.Root.To(wire.Bridge, o.To), Header: h, Body: body, Cause: s.it.row.ID})
+}
+
+// announceLog queues the events about the log itself, whose cause is the row
+// that follows.
+func (s *stepRun) announceLog(stepped bool) error {
+	if i := s.it.opens; i != nil && i.Reason != audit.Created {
+		if err := s.event(bridgeName, "", "incarnation", map[string]any{"stream": i.Stream, "stream_id": i.StreamID,
+			"incarnation": i.ID, "first_seq": i.FirstSeq, "reason": i.Reason}); err != nil {
+			return err
+		}
+	}
+	for _, g := range s.it.gaps {
+		body := map[string]any{"stream": g.Stream, "incarnation": g.Incarnation, "from": g.From, "reason": g.Reason}
+		if g.To != 0 {
+			body["to"] = g.To
+		}
+		if err := s.event(bridgeName, "", "gap", body); err != nil {
+			return err
+		}
+	}
+	if stepped {
+		return s.event(bridgeName, "", "clock_step", map[string]any{"direction": "back", "log_ns": s.it.row.AtNS})
+	}
+	return nil
+}

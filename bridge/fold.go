@@ -1,0 +1,252 @@
+package bridge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"signalbox/audit"
+	"signalbox/step"
+	"signalbox/wire"
+)
+
+// keepOutcomes is how long, in bus time, a request id keeps its first outcome.
+const keepOutcomes = 24 * time.Hour
+
+// folder folds one message into an open batch. It is the whole of what the log
+// does to the register; nothing in it depends on where a batch begins or ends.
+type folder struct {
+	config   *Config
+	machines machines
+	metrics  *metrics
+	log      *slog.Logger
+}
+
+// answer is what the sender of a request is told after the commit.
+type answer struct {
+	from, id string
+	status   int // 0 done
+	body     []byte
+	row      *audit.Row
+}
+
+// folded is what a batch owes the world once it is committed.
+type folded struct {
+	answers  []answer
+	refusals []wire.Code
+	faults   int  // INTERNAL
+	stepped  bool // some machine acted, so deadlines may have moved
+	ticked   bool // the tick in flight has arrived
+	stuck    int  // deadlines that failed
+}
+
+// fold registers one message and does what it causes. An error is of the
+// register and undoes the batch; what a machine does wrong is recorded.
+func (f *folder) fold(b *audit.Batch, it *item, out *folded) error {
+	stepped := false
+	if !it.log.tap {
+		b.State.BusNS, stepped = advance(b.State.BusNS, b.State.LogNS, it.row.AtNS)
+		b.State.LogNS = it.row.AtNS
+	}
+	s := f.step(b, it, out)
+	if it.opens != nil {
+		if err := b.OpenIncarnation(*it.opens); err != nil {
+			return err
+		}
+	}
+	for i := range it.gaps {
+		it.gaps[i].AtMS = s.in.NowMS
+		if err := b.Gap(it.gaps[i]); err != nil {
+			return err
+		}
+	}
+	if err := b.Append(it.row); err != nil {
+		return err
+	}
+	s.in.ID = it.row.ID
+	if err := s.announceLog(stepped); err != nil {
+		return err
+	}
+	switch it.row.Kind {
+	case wire.Evt:
+		return s.cameBack()
+	case wire.Msg:
+		if it.row.From == wire.Bridge {
+			if err := s.cameBack(); err != nil {
+				return err
+			}
+		}
+		return s.judge()
+	case wire.Cmd:
+		return s.judge()
+	}
+	return nil
+}
+
+// step starts the handling of one message.
+func (f *folder) step(b *audit.Batch, it *item, out *folded) *stepRun {
+	return &stepRun{
+		folder: f, batch: b, it: it, out: out, db: stepDB{batch: b},
+		in: step.Input{
+			Place: step.Place{Incarnation: it.row.Incarnation, Seq: it.row.Seq},
+			At:    it.row.At(), NowMS: b.State.BusNS / int64(time.Millisecond), From: it.row.From,
+			Settings: readSettings(b.State.Settings),
+		},
+	}
+}
+
+// readSettings reads what a bridge.started left; it was JSON when it was kept.
+func readSettings(text string) step.Settings {
+	if text == "{}" {
+		return nil
+	}
+	var s step.Settings
+	if json.Unmarshal([]byte(text), &s) != nil {
+		return nil
+	}
+	return s
+}
+
+// judge decides a command or a message: once for each request id, and then
+// always with the same answer.
+func (s *stepRun) judge() error {
+	it := s.it
+	id := it.requestID
+	kept := id != "" && !strings.HasPrefix(id, wire.Once)
+	var hash []byte
+	if kept {
+		hash = requestHash(it.row)
+		first, ok, err := s.batch.Outcome(it.row.From, id, s.in.NowMS-keepOutcomes.Milliseconds())
+		if err != nil {
+			return err
+		}
+		if ok {
+			return s.repeated(first, hash)
+		}
+	}
+	reply, refusal, err := s.decide()
+	if err != nil {
+		return err
+	}
+	if refusal == nil && id == "" {
+		return nil
+	}
+	a := answer{from: it.row.From, id: id, row: it.row}
+	if refusal != nil {
+		a.status, a.body = refusal.Code.Status(), refusal.Body()
+		if err := s.refuse(refusal); err != nil {
+			return err
+		}
+	} else if a.body, err = json.Marshal(reply); err != nil {
+		return err
+	}
+	if id == "" {
+		return nil
+	}
+	s.out.answers = append(s.out.answers, a)
+	if !kept {
+		return nil
+	}
+	return s.batch.Remember(audit.Outcome{From: it.row.From, ID: id, BodyHash: hash, Status: a.status,
+		Reply: a.body, Cause: it.row.ID, AtMS: s.in.NowMS})
+}
+
+// repeated answers a request whose id has an outcome.
+func (s *stepRun) repeated(first audit.Outcome, hash []byte) error {
+	a := answer{from: first.From, id: first.ID, row: s.it.row, status: first.Status, body: first.Reply}
+	if !slices.Equal(hash, first.BodyHash) {
+		refusal := wire.Errorf(wire.Conflict, "request id %q was used by row %d with another content", first.ID, first.Cause).
+			WithHint("give every request an id of its own; repeat one only to ask for the same outcome again")
+		a.status, a.body = refusal.Code.Status(), refusal.Body()
+		if err := s.refuse(refusal); err != nil {
+			return err
+		}
+	}
+	s.out.answers = append(s.out.answers, a)
+	return nil
+}
+
+// requestHash is what two requests with the same id must share: subject, the
+// headers that count, and body.
+func requestHash(row *audit.Row) []byte {
+	h := sha256.New()
+	part := func(s string) {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(s)))
+		h.Write(n[:])
+		h.Write([]byte(s))
+	}
+	part(row.Subject)
+	var names []string
+	for name := range row.Header {
+		if strings.HasPrefix(name, "Bus-") && name != wire.HeaderRequestID {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		part(name)
+		for _, v := range row.Header[name] {
+			part(v)
+		}
+	}
+	part(string(row.Body))
+	return h.Sum(nil)
+}
+
+// refuse records a refusal. The sender of a request gets it as the reply; for a
+// plain publish it becomes a dead letter and a notice.
+func (s *stepRun) refuse(refusal *wire.Error) error {
+	row := s.it.row
+	s.out.refusals = append(s.out.refusals, refusal.Code)
+	if err := s.batch.Refuse(row.ID, refusal); err != nil {
+		return err
+	}
+	if s.it.requestID != "" {
+		return nil
+	}
+	recipient := s.it.addr.Machine
+	if row.Kind == wire.Msg {
+		recipient = s.it.addr.To.Name
+	}
+	if err := s.batch.Bury(audit.DeadLetter{Recipient: recipient, ID: row.ID, Reason: "refused:" + string(refusal.Code),
+		FailedAtMS: s.in.NowMS, LastError: refusal.Message, Cause: row.ID}); err != nil {
+		return err
+	}
+	return s.notice(row.From, "refused", map[string]any{
+		"id": row.ID, "subject": row.Subject, "message_id": row.MessageID, "error": refusal,
+	})
+}
+
+// cameBack takes an entry off the outbox that has arrived in the log.
+func (s *stepRun) cameBack() error {
+	h := s.it.row.Header
+	id := h.First(wire.HeaderOutboxID)
+	if id == "" {
+		id = h.First(wire.HeaderMsgID)
+	}
+	if id == "" {
+		return nil
+	}
+	_, err := s.batch.CameBack(id, s.it.row.Subject, s.it.row.Body)
+	return err
+}
+
+// asRefusal is the refusal in err, if that is what it is.
+func asRefusal(err error) (*wire.Error, bool) {
+	var refusal *wire.Error
+	ok := errors.As(err, &refusal)
+	return refusal, ok
+}
+
+// loud logs a fault of a machine; the loop goes on.
+func (f *folder) loud(machine string, row *audit.Row, err error) {
+	f.log.LogAttrs(context.Background(), slog.LevelError, "a machine failed; its step was undone",
+		slog.String("machine", machine), slog.Int64("id", row.ID), slog.String("subject", row.Subject), slog.Any("err", err))
+}

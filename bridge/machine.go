@@ -1,0 +1,111 @@
+package bridge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"signalbox/step"
+)
+
+// Machine is what the bridge knows of a machine. Its methods are called by the
+// loop only, inside the transaction of the message that is folded, except the
+// queries, which get a read-only connection.
+type Machine interface {
+	// Name is the token of the machine in subjects and the first part of its
+	// tables' names.
+	Name() string
+
+	// Verbs are the commands that it takes.
+	Verbs() []string
+
+	// Apply decides what happens on in.Event: a step.Command with one of its
+	// verbs, a step.Deadline that Due gave, a step.Notice of another machine or
+	// of the bridge, or a step.Message. It stores the new state through db and
+	// returns what else is to be done. A refusal is a *wire.Error and changes
+	// no state; messages among its effects are still sent. Any other error, and
+	// a panic, undoes the step and is recorded as INTERNAL.
+	Apply(db step.DB, in step.Input) (step.Effects, error)
+
+	// Due are its deadlines at or before nowMS of bus time, at most limit,
+	// sorted by time, then key.
+	Due(db step.DB, nowMS int64, limit int) ([]step.Deadline, error)
+
+	// Queries are the verbs that only read.
+	Queries() map[string]step.Query
+
+	// Tables are its state tables, which a replay makes again.
+	Tables() []string
+}
+
+// Receiver is a Machine that must see every message on the bus.
+type Receiver interface {
+	Machine
+	// Receives marks it; Apply gets a step.Message.
+	Receives()
+}
+
+// Listener is a Machine that reacts to notices.
+type Listener interface {
+	Machine
+	// Hears says whether it reacts to what a machine tells; Apply then gets
+	// the step.Notice.
+	Hears(machine, what string) bool
+}
+
+// machines are the bridge's machines in the fixed order in which they act.
+type machines struct {
+	all    []Machine
+	byName map[string]Machine
+}
+
+func newMachines(all []Machine) (machines, error) {
+	m := machines{all: all, byName: map[string]Machine{}}
+	for _, machine := range all {
+		name := machine.Name()
+		if m.byName[name] != nil || name == bridgeName || name == clockName || name == auditName {
+			return m, fmt.Errorf("there are two machines named %q", name)
+		}
+		m.byName[name] = machine
+	}
+	return m, nil
+}
+
+func (m machines) tables() []string {
+	var tables []string
+	for _, machine := range m.all {
+		tables = append(tables, machine.Tables()...)
+	}
+	return tables
+}
+
+// due are the deadlines at or before nowMS over all machines, in the order in
+// which they are handled: by time, machine, key.
+func (m machines) due(db step.DB, nowMS int64, limit int) ([]dueItem, error) {
+	var items []dueItem
+	for i, machine := range m.all {
+		deadlines, err := machine.Due(db, nowMS, limit)
+		if err != nil {
+			return nil, fmt.Errorf("deadlines of %s: %w", machine.Name(), err)
+		}
+		for _, d := range deadlines {
+			items = append(items, dueItem{order: i, machine: machine, deadline: d})
+		}
+	}
+	slices.SortFunc(items, func(a, b dueItem) int {
+		if a.deadline.AtMS != b.deadline.AtMS {
+			return int(max(-1, min(1, a.deadline.AtMS-b.deadline.AtMS)))
+		}
+		if a.order != b.order {
+			return a.order - b.order
+		}
+		return strings.Compare(a.deadline.Key, b.deadline.Key)
+	})
+	return items[:min(limit, len(items))], nil
+}
+
+type dueItem struct {
+	order    int
+	machine  Machine
+	deadline step.Deadline
+}

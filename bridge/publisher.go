@@ -1,0 +1,198 @@
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"signalbox/audit"
+	"signalbox/wire"
+)
+
+// inFlightMax is how many entries of the outbox are published before the first
+// of them is acknowledged.
+const inFlightMax = 256
+
+// publisher sends the outbox, in its order, from one goroutine. An entry is
+// done when the fold has seen it come back, not when the server says so.
+type publisher struct {
+	*Bridge
+	signal chan struct{} // there may be more to send
+	lost   chan struct{} // what was sent may be lost
+	after  int64         // entries up to here were sent
+}
+
+func newPublisher(b *Bridge) *publisher {
+	return &publisher{Bridge: b, signal: make(chan struct{}, 1), lost: make(chan struct{}, 1)}
+}
+
+func (p *publisher) wake()   { poke(p.signal) }
+func (p *publisher) resync() { poke(p.lost); poke(p.signal) }
+
+// poke leaves one token in c; a second one says no more than the first.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run publishes until ctx ends.
+func (p *publisher) run(ctx context.Context) {
+	poke(p.lost)
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
+		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	for ctx.Err() == nil {
+		err := p.send(ctx)
+		if err == nil {
+			retry.Reset()
+			select {
+			case <-ctx.Done():
+			case <-p.signal:
+			}
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		p.metrics.publishFailures.Inc()
+		p.log.Warn("the outbox was not published; trying again", "err", err)
+		poke(p.lost)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry.NextBackOff()):
+		}
+	}
+}
+
+// send publishes all entries that have not been seen and were not sent.
+func (p *publisher) send(ctx context.Context) error {
+	for {
+		select {
+		case <-p.lost:
+			if err := p.catchUp(ctx); err != nil {
+				poke(p.lost)
+				return err
+			}
+			p.after = 0
+		default:
+		}
+		entries, err := p.reader.Unseen(p.after, inFlightMax)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		if err := p.config.on(BeforePublish); err != nil {
+			return err
+		}
+		if err := p.publish(ctx, entries); err != nil {
+			return err
+		}
+		if err := p.config.on(AfterPublish); err != nil {
+			return err
+		}
+		p.after = entries[len(entries)-1].N
+	}
+}
+
+// catchUp waits until the fold has passed everything that the stream has now.
+// What was sent before is then known to be in the log or not, however long ago
+// that was, and nothing is sent twice.
+func (p *publisher) catchUp(ctx context.Context) error {
+	ask, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	stream, err := p.js.Stream(ask, p.config.Stream)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", p.config.Stream, err)
+	}
+	return p.position.wait(ctx, stream.CachedInfo().State.LastSeq)
+}
+
+// publish sends the entries in order and waits for what the server says of
+// each.
+func (p *publisher) publish(ctx context.Context, entries []audit.Outgoing) error {
+	futures := make([]jetstream.PubAckFuture, 0, len(entries))
+	for i := range entries {
+		f, err := p.js.PublishMsgAsync(&nats.Msg{Subject: entries[i].Subject, Header: nats.Header(entries[i].Header), Data: entries[i].Body})
+		if refusedForGood(err) {
+			if err := p.giveUp(entries[i], err); err != nil {
+				return err
+			}
+			futures = append(futures, nil)
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("publish %s: %w", entries[i].Subject, err)
+		}
+		futures = append(futures, f)
+	}
+	for i, f := range futures {
+		if f == nil {
+			continue
+		}
+		select {
+		case ack := <-f.Ok():
+			if ack.Duplicate {
+				if err := p.duplicate(ctx, entries[i], ack.Sequence); err != nil {
+					return err
+				}
+			}
+		case err := <-f.Err():
+			if !refusedForGood(err) {
+				return fmt.Errorf("publish %s: %w", entries[i].Subject, err)
+			}
+			if err := p.giveUp(entries[i], err); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// duplicate settles what the server took for a repeat: of the entry itself, or
+// of another message that used up its id. The latter is sent without the header.
+func (p *publisher) duplicate(ctx context.Context, o audit.Outgoing, seq uint64) error {
+	stream, err := p.js.Stream(ctx, p.config.Stream)
+	if err != nil {
+		return err
+	}
+	m, err := stream.GetMsg(ctx, seq)
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return err
+	}
+	if err == nil && m.Subject == o.Subject && bytes.Equal(m.Data, o.Body) {
+		return nil
+	}
+	h := nats.Header{}
+	for name, values := range o.Header {
+		h[name] = values
+	}
+	h.Del(wire.HeaderMsgID)
+	h.Set(wire.HeaderOutboxID, o.ID)
+	_, err = p.js.PublishMsg(ctx, &nats.Msg{Subject: o.Subject, Header: h, Data: o.Body})
+	return err
+}
+
+// refusedForGood reports whether the server, or the client on its behalf, will
+// never take the message.
+func refusedForGood(err error) bool {
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrBadHeaderMsg) {
+		return true
+	}
+	var api *jetstream.APIError
+	const streamMessageTooLarge = 10054
+	return errors.As(err, &api) && api.ErrorCode == streamMessageTooLarge
+}
+
+// giveUp says through the log that an entry will never be taken.
+func (p *publisher) giveUp(o audit.Outgoing, cause error) error {
+	p.log.Error("an event can never be published", "id", o.ID, "subject", o.Subject, "err", cause)
+	return p.appendCommand(bridgeName, verbOutboxRefused, outboxRefused{ID: o.ID, Error: cause.Error()})
+}
