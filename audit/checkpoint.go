@@ -53,7 +53,8 @@ func (c *Checkpointer) Run(ctx context.Context, report func(error)) {
 		case <-tick.C:
 		}
 		size, err := WALBytes(c.path)
-		if err == nil && size-moved >= walPassive || size < moved {
+		// The log is cut to nothing when it starts over (journal_size_limit).
+		if err == nil && (size-moved >= walPassive || size < moved) {
 			_, err = c.db.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
 			moved = size
 		}

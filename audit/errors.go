@@ -16,6 +16,9 @@ var (
 	ErrNoRegister = errors.New("no register")
 	// ErrNotRegister means that the file is a database, but not a register.
 	ErrNotRegister = errors.New("the file is not a signalbox register")
+	// ErrRetry marks an error of Options.OnStep as one after which the
+	// transaction may be tried again.
+	ErrRetry = errors.New("the register does not take it now")
 	// ErrFatal marks what must stop the loop: the register is damaged or gone,
 	// or it is unknown whether a commit happened. The next start reads the
 	// cursor again and goes on from there.
@@ -46,6 +49,9 @@ func primary(err error) int {
 func Retryable(err error) bool {
 	if errors.Is(err, ErrFatal) {
 		return false
+	}
+	if errors.Is(err, ErrRetry) {
+		return true
 	}
 	switch primary(err) {
 	case lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_BUSY, lib.SQLITE_NOMEM,

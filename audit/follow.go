@@ -67,6 +67,8 @@ func (ix *Index) Run(ctx context.Context) error {
 			if err := ix.rebuild(ctx); err != nil {
 				ix.log.Warn("the index cannot be built anew", "path", ix.path, "err", err)
 			}
+		} else if err := ix.reload(ctx); err != nil {
+			ix.log.Warn("the index cannot be read", "path", ix.path, "err", err)
 		}
 		pause(ctx, wait.NextBackOff())
 	}
@@ -94,6 +96,21 @@ func damaged(err error) bool {
 
 // errNoFile means that an attempt to build the index anew has failed.
 var errNoFile = errors.New("the index has no file")
+
+// reload takes the marks from the file: a commit that failed may have happened
+// all the same, and its rows must not be counted twice.
+func (ix *Index) reload(ctx context.Context) error {
+	if ix.conn == nil {
+		return errNoFile
+	}
+	var m marks
+	if err := m.read(ctx, ix.conn); err != nil {
+		return err
+	}
+	ix.refs.Store(m.refs)
+	ix.search.Store(m.search)
+	return nil
+}
 
 func (ix *Index) rebuild(ctx context.Context) error {
 	if err := ix.remove(); err != nil {

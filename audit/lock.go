@@ -9,7 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
+
+// lookTime is more than a look at the lock takes.
+const lookTime = 20 * time.Millisecond
 
 // Lock is the claim of one process on a data directory. The kernel releases it
 // when the process ends, however it ends, so a stale lock does not exist.
@@ -36,7 +40,13 @@ func LockDir(dir string) (*Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		// A look at who holds the lock takes it for a moment.
+		time.Sleep(lookTime)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
 		defer f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock data directory %s: %w", dir, err)

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -98,10 +99,9 @@ func (b *Batch) done(n int64) error {
 }
 
 // Unseen are the next entries after n that have not come back, oldest first.
-// It reads what the last commit left and is the one method of the register
-// that another goroutine may call, through a Reader of its own.
-func (r *Reader) Unseen(after int64, limit int) ([]Outgoing, error) {
-	rows, err := r.db.Query(`SELECT n, id, subject, headers, body, cause FROM outbox
+// It reads what the last commit left.
+func (r *Reader) Unseen(ctx context.Context, after int64, limit int) ([]Outgoing, error) {
+	rows, err := r.db.QueryContext(ctx, `SELECT n, id, subject, headers, body, cause FROM outbox
 		WHERE n > max(?, (SELECT outbox_seen FROM bridge_state)) AND seen = 0 ORDER BY n LIMIT ?`, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the outbox: %w", err)

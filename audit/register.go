@@ -16,7 +16,7 @@ import (
 
 // Options of a register. The zero value is the default.
 type Options struct {
-	// CacheBytes is the page cache of the writer. Default 64 MiB.
+	// CacheBytes is the memory that the writer's page cache takes. Default 64 MiB.
 	CacheBytes int64
 	// OnStep, where set, is called around each durable step, for fault
 	// injection: an error from Before keeps the step from happening, one from
@@ -38,6 +38,11 @@ const (
 )
 
 const defaultCache = 64 << 20
+
+// cachePragma is the cache_size of a cache that takes that many bytes: the
+// driver's allocator rounds a page and its header up to the next power of two,
+// so that each takes twice its size.
+func cachePragma(bytes int64) string { return fmt.Sprintf("cache_size(-%d)", max(bytes>>11, 64)) }
 
 // Register is the one writer of a register. Its methods belong to the one
 // goroutine that folds the log.
@@ -70,7 +75,7 @@ func Open(ctx context.Context, path string, o Options) (*Register, error) {
 	db, err := sql.Open("sqlite", dsn(path, url.Values{
 		"_pragma": {
 			"busy_timeout(5000)", "journal_mode(wal)", "synchronous(full)", "wal_autocheckpoint(0)", "journal_size_limit(0)",
-			fmt.Sprintf("cache_size(-%d)", o.CacheBytes>>10), "temp_store(memory)", "trusted_schema(off)",
+			cachePragma(o.CacheBytes), "temp_store(memory)", "trusted_schema(off)",
 		},
 	}))
 	if err != nil {

@@ -133,6 +133,7 @@ func (m *matcher) fill(ctx context.Context, rows []*Row) error {
 		return err
 	}
 	insert := tx.StmtContext(ctx, m.insert)
+	defer insert.Close()
 	for i, row := range rows {
 		if _, err := insert.ExecContext(ctx, i, row.Subject, searchable(row.Body)); err != nil {
 			return err

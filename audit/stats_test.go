@@ -70,3 +70,22 @@ func TestStatsCountEveryRowWhereverTheIndexIs(t *testing.T) {
 		t.Errorf("%+v, want three dead letters, entries of the outbox and refusals", s)
 	}
 }
+
+func TestStatsCountAMessageWhoseBlockWasIndexedInParts(t *testing.T) {
+	ctx := context.Background()
+	l := newLedger(t)
+	ix := l.index(audit.IndexOptions{})
+	defer ix.Close()
+	for _, expires := range []int64{0, 9000, 1000, 0} {
+		l.write([]*audit.Row{{Subject: "s", Priority: 7, ExpiresAtMS: expires}}, func(b *audit.Batch) error {
+			b.State.BusNS = 5e9
+			return nil
+		})
+		if err := ix.CatchUp(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := must[audit.Stats](t)(l.reader().Stats(ctx)); s.Urgent != 1 || s.Normal != 0 {
+		t.Fatalf("%d urgent and %d normal messages, want 1 and 0", s.Urgent, s.Normal)
+	}
+}

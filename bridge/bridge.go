@@ -132,6 +132,7 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 	status := b.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	defer b.nc.RemoveStatusListener(status)
 	l := &loop{Bridge: b, items: make(chan item, queueItems), troubles: make(chan trouble, 16), status: status,
+		stuck:  map[dueKey]time.Time{},
 		folder: folder{config: &b.config, machines: b.machines, metrics: b.metrics, log: b.log}}
 	b.rows.Store(b.reg.LastID())
 	state := b.reg.State()
@@ -156,6 +157,12 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 		end()
 		l.stop()
 		return err
+	}
+	// The server must know the subscriptions before anybody is told to ask.
+	if err := b.nc.FlushTimeout(publishTimeout); err != nil {
+		end()
+		l.stop()
+		return errors.Join(fmt.Errorf("serve the API: %w", err), svc.micro.Stop())
 	}
 	spawn(svc.watch)
 	spawn(svc.janitor)

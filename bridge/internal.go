@@ -137,7 +137,7 @@ func (s *stepRun) tick() error {
 			return err
 		}
 		if refusal != nil {
-			s.out.stuck++
+			s.out.stuck = append(s.out.stuck, d.dueKey())
 			if refusal.Code != wire.Internal {
 				s.loud(d.machine.Name(), s.it.row, fmt.Errorf("the deadline of %s was refused: %w", d.deadline.Key, refusal))
 			}

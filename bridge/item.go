@@ -77,7 +77,7 @@ func (b *builder) build(subject string, h wire.Header, body []byte, seq uint64, 
 	row.MessageID = derive(env.MessageID, "message")
 	row.CorrelationID = derive(env.CorrelationID, "correlation")
 	row.TraceID = derive(env.TraceID, "trace")
-	row.Type, row.Topic, row.Priority = env.Type, env.Topic, env.Priority
+	row.Type, row.Topic, row.Priority = env.Type, it.envelope.Topic, env.Priority
 	if row.Kind == wire.Msg {
 		row.ExpiresAtMS = at.Add(env.TTL).UnixMilli()
 	}

@@ -37,9 +37,11 @@ type loop struct {
 
 	tick     *time.Timer
 	idle     *time.Timer
-	foldedAt time.Time // of the last batch, on the monotonic clock
-	notTick  time.Time // no tick before
-	inFlight time.Time // when the tick in flight was sent; zero for none
+	foldedAt time.Time            // of the last batch, on the monotonic clock
+	notTick  time.Time            // no tick before
+	stuck    map[dueKey]time.Time // deadlines that failed, and when to try again
+	retryAt  time.Time            // the earliest of those; zero for none
+	inFlight time.Time            // when the tick in flight was sent; zero for none
 }
 
 // open checks every log for the first time and starts to read it.
@@ -326,8 +328,8 @@ func (l *loop) committed(ctx context.Context, out *folded, took time.Duration) {
 	if out.ticked {
 		l.inFlight = time.Time{}
 	}
-	if out.stuck > 0 {
-		l.notTick = time.Now().Add(stuckRetry)
+	for _, key := range out.stuck {
+		l.stuck[key] = l.foldedAt.Add(stuckRetry)
 	}
 	if err := l.reg.Bound(); err != nil {
 		l.log.Warn("the write-ahead log was not checkpointed", "err", err)
@@ -341,12 +343,23 @@ func (l *loop) armTick(moved bool) error {
 		return nil
 	}
 	l.nextDue = never
-	due, err := l.folder.machines.due(l.reg, never, 1)
+	// Deadlines that failed are left out for a while: they must neither spin nor
+	// hold up those behind them.
+	due, err := l.folder.machines.due(l.reg, never, len(l.stuck)+1)
 	if err != nil {
 		return err
 	}
-	if len(due) > 0 {
-		l.nextDue = due[0].deadline.AtMS
+	l.retryAt = time.Time{}
+	for _, d := range due {
+		until, failed := l.stuck[d.dueKey()]
+		if !failed || time.Now().After(until) {
+			delete(l.stuck, d.dueKey())
+			l.nextDue = d.deadline.AtMS
+			break
+		}
+		if l.retryAt.IsZero() || until.Before(l.retryAt) {
+			l.retryAt = until
+		}
 	}
 	oldest, some, err := l.reg.OldestOutcome()
 	if err != nil {
@@ -355,19 +368,21 @@ func (l *loop) armTick(moved bool) error {
 	if some {
 		l.nextDue = min(l.nextDue, oldest+keepOutcomes.Milliseconds()+1)
 	}
-	if l.nextDue == never {
-		l.tick.Reset(time.Hour)
-		return nil
+	d := time.Hour
+	if l.nextDue != never {
+		state := l.reg.State()
+		d = max(wait(l.nextDue, state.BusNS, state.LogNS, time.Since(l.foldedAt)), time.Until(l.notTick), 0)
 	}
-	state := l.reg.State()
-	d := wait(l.nextDue, state.BusNS, state.LogNS, time.Since(l.foldedAt))
-	l.tick.Reset(max(d, time.Until(l.notTick), 0))
+	if !l.retryAt.IsZero() {
+		d = min(d, time.Until(l.retryAt))
+	}
+	l.tick.Reset(d)
 	return nil
 }
 
 // sendTick appends the one tick that may be in flight.
 func (l *loop) sendTick() error {
-	if l.nextDue == never {
+	if l.nextDue == never && l.retryAt.IsZero() {
 		l.tick.Reset(time.Hour)
 		return nil
 	}

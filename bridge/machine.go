@@ -109,3 +109,8 @@ type dueItem struct {
 	machine  Machine
 	deadline step.Deadline
 }
+
+// dueKey names a deadline's owner.
+type dueKey struct{ machine, key string }
+
+func (d dueItem) dueKey() dueKey { return dueKey{d.machine.Name(), d.deadline.Key} }

@@ -83,7 +83,7 @@ func (p *publisher) send(ctx context.Context) error {
 			p.after = 0
 		default:
 		}
-		entries, err := p.reader.Unseen(p.after, inFlightMax)
+		entries, err := p.reader.Unseen(ctx, p.after, inFlightMax)
 		if err != nil || len(entries) == 0 {
 			return err
 		}

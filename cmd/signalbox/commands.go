@@ -3,4 +3,10 @@ package main
 import "github.com/spf13/cobra"
 
 // commands are all commands beside serve and version.
-func (a *app) commands() []*cobra.Command { return nil }
+func (a *app) commands() []*cobra.Command {
+	return []*cobra.Command{
+		a.logCommand(), a.showCommand(), a.traceCommand(), a.statsCommand(),
+		a.sendCommand(), a.doctorCommand(), a.completionCommand(),
+		a.benchCommand(), a.benchPublishCommand(),
+	}
+}

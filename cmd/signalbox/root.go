@@ -11,6 +11,7 @@ import (
 
 	"signalbox/audit"
 	"signalbox/cmd/signalbox/config"
+	"signalbox/cmd/signalbox/listing"
 )
 
 // Exit codes.
@@ -41,6 +42,7 @@ type app struct {
 	data           string
 	as             string
 	set            []string // overrides, key=value
+	started        bool     // the command line was understood
 }
 
 // run is the whole program: it returns the exit code.
@@ -50,11 +52,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	err := root.Execute()
 	if err == nil {
 		return exitDone
 	}
-	fmt.Fprintln(stderr, "signalbox:", err)
+	if !a.started { // an unknown command, say, which cobra finds
+		err = usage(err)
+	}
+	fmt.Fprintln(stderr, "signalbox:", listing.EscapeText(err.Error()))
 	var coded *exitError
 	switch {
 	case errors.As(err, &coded):

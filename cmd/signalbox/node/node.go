@@ -213,7 +213,13 @@ func (n *node) status() Status {
 // writeURL leaves the client's address where scripts find it. It is a
 // convenience: a failure is logged.
 func (n *node) writeURL(url string) {
-	if err := os.WriteFile(filepath.Join(n.config.DataDir, "nats.url"), []byte(url+"\n"), 0o600); err != nil {
+	// In one step: who waits for the file must not find it empty.
+	path := filepath.Join(n.config.DataDir, "nats.url")
+	err := os.WriteFile(path+".new", []byte(url+"\n"), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
 		n.log.Warn("the client address was not written", "err", err)
 	}
 }
