@@ -127,11 +127,19 @@ func (f Filter) keys(s *selection) {
 			continue
 		}
 		var keys []int64
+		shared := false
 		for _, kind := range v.kinds {
-			keys = append(keys, idKey(kind, v.value))
+			var key int64
+			key, shared = idKey(kind, v.value)
+			keys = append(keys, key)
 		}
 		slices.Sort(keys)
-		s.ids = append(s.ids, slices.Compact(keys))
+		keys = slices.Compact(keys)
+		if shared {
+			s.terms = append(s.terms, keys)
+		} else {
+			s.ids = append(s.ids, keys)
+		}
 	}
 	if f.From != "" {
 		s.terms = append(s.terms, []int64{termKey(refFrom, senderID(f.From))})

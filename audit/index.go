@@ -154,7 +154,7 @@ func (ix *Index) remove() error {
 func (ix *Index) openFile(ctx context.Context) error {
 	db, err := sql.Open("sqlite", dsn(ix.path, url.Values{"_pragma": {
 		"busy_timeout(5000)", "journal_mode(wal)", "synchronous(full)", "wal_autocheckpoint(10000)",
-		fmt.Sprintf("cache_size(-%d)", ix.options.CacheBytes>>10), "temp_store(memory)", "trusted_schema(off)",
+		cachePragma(ix.options.CacheBytes), "temp_store(memory)", "trusted_schema(off)",
 	}}))
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ const (
 	refTo
 	refTopic
 	refAbout // the agent that an event is about or that it notifies
+	refTime  // the milliseconds that a UUIDv7 begins with
 )
 
 // blockShift makes a row's block: values that many rows share are indexed once
@@ -39,7 +40,7 @@ type ref struct {
 	at      int64
 	expires int64    // ms; 0 for what does not expire
 	ids     [3]int64 // keys for refs, 0 for none
-	terms   [4]int64 // keys for blocks, 0 for none
+	terms   [7]int64 // keys for blocks, 0 for none
 	leaf    int64    // the leaf's first bytes
 	kind    uint8    // place in countedKinds
 }
@@ -56,15 +57,9 @@ func refOf(r *Row) ref {
 			break
 		}
 	}
-	if r.MessageID != "" {
-		e.ids[0] = idKey(refMessage, r.MessageID)
-	}
-	if r.TraceID != "" {
-		e.ids[1] = idKey(refTrace, r.TraceID)
-	}
-	if r.CorrelationID != "" {
-		e.ids[2] = idKey(refCorrelation, r.CorrelationID)
-	}
+	e.put(0, refMessage, r.MessageID)
+	e.put(1, refTrace, r.TraceID)
+	e.put(2, refCorrelation, r.CorrelationID)
 	if r.From != "" {
 		e.terms[0] = termKey(refFrom, r.From)
 	}
@@ -80,6 +75,17 @@ func refOf(r *Row) ref {
 		}
 	}
 	return e
+}
+
+// put puts an id under the key that idKey gives.
+func (e *ref) put(i int, kind refKind, value string) {
+	switch key, shared := idKey(kind, value); {
+	case value == "":
+	case shared:
+		e.terms[4+i] = key
+	default:
+		e.ids[i] = key
+	}
 }
 
 // leafMark are the first bytes of a leaf as an integer, by which the index and
@@ -118,15 +124,15 @@ func cutLast(s string) (before, last string, found bool) {
 	return s[:i], s[i+1:], true
 }
 
-// idKey is the key of a value that few rows share. A UUIDv7 (RFC 9562) gives
-// its own first 64 bits, which begin with its time: keys that come in order go
-// to the end of the table, and only those of senders with random ids are
-// spread over it. Different values may share a key.
-func idKey(kind refKind, value string) int64 {
-	if key, ok := uuid7(value); ok {
-		return key
+// idKey is the key of an id. Most ids are spread over the table, one entry a
+// row. A UUIDv7 (RFC 9562) begins with its time, and those that the bridge
+// derives have the time of their row: they are indexed by block like any other
+// value that rows share, under their millisecond.
+func idKey(kind refKind, value string) (key int64, shared bool) {
+	if ms, ok := uuid7(value); ok {
+		return termKey(refTime, ms), true
 	}
-	return termKey(kind, value)
+	return termKey(kind, value), false
 }
 
 // termKey is the key of any other value, never 0.
@@ -140,27 +146,12 @@ func termKey(kind refKind, value string) int64 {
 	return key
 }
 
-// uuid7 reads the first 64 bits of a UUIDv7 in its usual form.
-func uuid7(s string) (int64, bool) {
+// uuid7 is the time of a UUIDv7 in its usual form, as it is written there.
+func uuid7(s string) (ms string, ok bool) {
 	if len(s) != 36 || s[14] != '7' || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
-		return 0, false
+		return "", false
 	}
-	var key uint64
-	for i := range 18 {
-		c := s[i]
-		switch {
-		case i == 8 || i == 13:
-			continue
-		case c >= '0' && c <= '9':
-			c -= '0'
-		case c >= 'a' && c <= 'f':
-			c -= 'a' - 10
-		default:
-			return 0, false
-		}
-		key = key<<4 | uint64(c)
-	}
-	return int64(key), key != 0
+	return s[:13], true
 }
 
 type pair struct{ key, other int64 }

@@ -32,10 +32,11 @@ func (l *loop) check(ctx context.Context, r *logReader, restart bool) error {
 	}
 	r.halt()
 	r.start(l.life, v, builder{root: l.config.Root}, l.js, l.items, l.troubles)
-	if v.opens == nil && len(v.gaps) == 0 || !r.known || r.tap {
+	if !l.opened || v.opens == nil && len(v.gaps) == 0 || !r.known || r.tap {
 		return nil
 	}
-	// What was found is recorded with the next row; a tick makes sure of one.
+	// What was found is recorded with the next row; a tick makes sure of one. At
+	// the start, bridge.started does.
 	return l.appendCommand(clockName, verbTick, struct{}{})
 }
 
@@ -108,7 +109,7 @@ func (l *loop) connection(ctx context.Context, s nats.Status) error {
 		}
 		l.publisher.resync()
 		if l.restarted.CompareAndSwap(true, false) {
-			return l.sayStarted()
+			return l.sayStarted(ctx)
 		}
 		return nil
 	case nats.CLOSED:

@@ -70,6 +70,7 @@ func spawn(t *testing.T, dir, url, kill string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childDir+"="+dir, childURL+"="+url, childKill+"="+kill)
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it must not outlive a test that timed out
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -81,7 +81,7 @@ func (l lag) reason() string {
 	switch {
 	case l.messages > lagMessages:
 		return fmt.Sprintf("the register is %d messages behind the log", l.messages)
-	case l.time > lagSeconds:
+	case l.time > lagTime:
 		return fmt.Sprintf("the register is %s behind the log", l.time.Round(time.Millisecond))
 	}
 	return ""

@@ -333,8 +333,9 @@ func TestM7bAnExternalServerComesBackWithAShorterStream(t *testing.T) {
 			offline(t, store, func(b *broker) { say(t, b.nc, "bus.msg.me.agent.anew", anew, 0) })
 			serveStore(t, store, address)
 			eventually(t, "the client is connected again", r.nc.IsConnected)
+			db := r.db(t)
 			eventually(t, "the bridge notices", func() bool {
-				return one[int](t, r.db(t), `SELECT count(*) FROM incarnations WHERE first_seq = ? AND reason = 'log_went_back'`, cut+1) == 1
+				return one[int](t, db, `SELECT count(*) FROM incarnations WHERE first_seq = ? AND reason = 'log_went_back'`, cut+1) == 1
 			})
 			say(t, r.nc, "bus.msg.me.agent.after", 10, 0)
 			r.settled(t)

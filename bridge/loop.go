@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"signalbox/audit"
+	"signalbox/wire"
 )
 
 // Limits of a batch, and of what the loop waits for.
@@ -18,6 +20,8 @@ const (
 	batchBytes    = 4 << 20
 	idleCheck     = 10 * time.Second
 	tickLost      = 10 * time.Second // a tick that has not arrived by then is sent again
+	startedWithin = 30 * time.Second // what a start tries to say for, before it fails
+	stalledFrom   = 5 * time.Second  // a register that took no rows for so long is announced
 	stuckRetry    = time.Minute      // deadlines that failed are tried again after this
 )
 
@@ -34,6 +38,7 @@ type loop struct {
 	batch    []*item
 	held     *item // received, but of another consumer: not before the check
 	lastInc  int64
+	opened   bool // bridge.started is in the log
 
 	tick     *time.Timer
 	idle     *time.Timer
@@ -70,14 +75,24 @@ func (l *loop) open(ctx context.Context) error {
 			return err
 		}
 	}
-	return l.sayStarted()
+	l.opened = true
+	return l.sayStarted(ctx)
 }
 
 // sayStarted appends the first command after a start of the bridge or of the
-// embedded server.
-func (l *loop) sayStarted() error {
-	return l.appendCommand(bridgeName, verbStarted, Started{Instance: l.config.Instance, Version: l.config.Version,
+// embedded server, and waits until the log has it: rules know their settings
+// from it alone.
+func (l *loop) sayStarted(ctx context.Context) error {
+	raw, err := json.Marshal(Started{Instance: l.config.Instance, Version: l.config.Version,
 		RulesVersion: RulesVersion, Settings: l.config.Settings, Embedded: l.config.Embedded})
+	if err != nil {
+		return err
+	}
+	retry := backoff.NewExponentialBackOff(backoff.WithMaxElapsedTime(startedWithin))
+	return backoff.Retry(func() error {
+		_, err := l.js.Publish(ctx, l.config.Root.Command(wire.Bridge, bridgeName, verbStarted), raw)
+		return err
+	}, backoff.WithContext(retry, ctx))
 }
 
 // stop ends the readers and waits for them.
@@ -218,14 +233,20 @@ func (l *loop) changed(ctx context.Context, it *item) error {
 func (l *loop) commit(ctx context.Context) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	var trouble error
+	first := time.Now()
 	for {
 		start := time.Now()
 		out, err := l.try()
 		if err == nil {
 			l.health.green(PartRegister)
 			l.committed(ctx, out, time.Since(start))
+			if start.Sub(first) > stalledFrom {
+				l.tell(verbStalled, map[string]any{"from": instant(first), "until": instant(start), "error": trouble.Error()})
+			}
 			return l.armTick(out.stepped || out.ticked)
 		}
+		trouble = err
 		if !audit.Retryable(err) {
 			l.health.red(PartRegister, err.Error())
 			return fmt.Errorf("fold rows from %d on: %w", l.reg.LastID()+1, err)
@@ -334,63 +355,4 @@ func (l *loop) committed(ctx context.Context, out *folded, took time.Duration) {
 	if err := l.reg.Bound(); err != nil {
 		l.log.Warn("the write-ahead log was not checkpointed", "err", err)
 	}
-}
-
-// armTick sets the one timer to the earliest deadline of all tables. Without
-// a move of deadlines since the last time, it stands already.
-func (l *loop) armTick(moved bool) error {
-	if !moved && l.nextDue != 0 {
-		return nil
-	}
-	l.nextDue = never
-	// Deadlines that failed are left out for a while: they must neither spin nor
-	// hold up those behind them.
-	due, err := l.folder.machines.due(l.reg, never, len(l.stuck)+1)
-	if err != nil {
-		return err
-	}
-	l.retryAt = time.Time{}
-	for _, d := range due {
-		until, failed := l.stuck[d.dueKey()]
-		if !failed || time.Now().After(until) {
-			delete(l.stuck, d.dueKey())
-			l.nextDue = d.deadline.AtMS
-			break
-		}
-		if l.retryAt.IsZero() || until.Before(l.retryAt) {
-			l.retryAt = until
-		}
-	}
-	oldest, some, err := l.reg.OldestOutcome()
-	if err != nil {
-		return err
-	}
-	if some {
-		l.nextDue = min(l.nextDue, oldest+keepOutcomes.Milliseconds()+1)
-	}
-	d := time.Hour
-	if l.nextDue != never {
-		state := l.reg.State()
-		d = max(wait(l.nextDue, state.BusNS, state.LogNS, time.Since(l.foldedAt)), time.Until(l.notTick), 0)
-	}
-	if !l.retryAt.IsZero() {
-		d = min(d, time.Until(l.retryAt))
-	}
-	l.tick.Reset(d)
-	return nil
-}
-
-// sendTick appends the one tick that may be in flight.
-func (l *loop) sendTick() error {
-	if l.nextDue == never && l.retryAt.IsZero() {
-		l.tick.Reset(time.Hour)
-		return nil
-	}
-	if !l.inFlight.IsZero() && time.Since(l.inFlight) < tickLost {
-		l.tick.Reset(tickLost - time.Since(l.inFlight))
-		return nil
-	}
-	l.inFlight = time.Now()
-	l.tick.Reset(tickLost)
-	return l.appendCommand(clockName, verbTick, struct{}{})
 }

@@ -23,7 +23,7 @@ const (
 	pendingMsgs   = 8192             // requests of one endpoint that wait for its handler
 	pendingBytes  = 64 << 20         // the same in bytes
 	outcomeWithin = 30 * time.Second // an outcome that takes longer is asked for again by its id
-	lagSeconds    = 2 * time.Second
+	lagTime       = 2 * time.Second
 	lagMessages   = 50_000
 )
 

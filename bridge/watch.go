@@ -48,10 +48,15 @@ func (b *Bridge) watch(ctx context.Context) {
 	defer tick.Stop()
 	start := time.Now()
 	wall, diskLow := start.Round(0), false
+	var behind stall
 	for {
 		b.watchDisk(ctx, &diskLow)
 		b.watchStream(ctx)
-		b.health.lag(b.lag())
+		reason := b.lag().reason()
+		if reason == "" {
+			reason = behind.reason(b.streamLast.Load(), b.position.now(), start)
+		}
+		b.health.set(PartLag, reason)
 		select {
 		case <-ctx.Done():
 			return
@@ -65,6 +70,27 @@ func (b *Bridge) watch(ctx context.Context) {
 		}
 	}
 }
+
+// stall notices a fold that stands still while the log has more, which a fold
+// that stands still cannot say itself.
+type stall struct {
+	position uint64
+	since    time.Time
+}
+
+func (s *stall) reason(last, position uint64, now time.Time) string {
+	if s.since.IsZero() || position >= last || position != s.position {
+		s.position, s.since = position, now
+		return ""
+	}
+	if still := now.Sub(s.since); still > 2*lagTime {
+		return fmt.Sprintf("nothing was folded for %s though the log has %d more", still.Round(time.Second), last-position)
+	}
+	return ""
+}
+
+// instant is a time as bodies of the bridge write it.
+func instant(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // tell appends a command about what the bridge has seen outside the log.
 func (b *Bridge) tell(verb string, body map[string]any) {
@@ -118,8 +144,8 @@ func (b *Bridge) thaw(ctx context.Context) {
 	b.frozen.Store(false)
 	b.health.green(PartFrozen)
 	b.restarted.Store(true)
-	b.tell(verbOverflow, map[string]any{"kind": "out_of_space", "from": from.UTC().Format(time.RFC3339Nano),
-		"until": time.Now().UTC().Format(time.RFC3339Nano)})
+	b.tell(verbOverflow, map[string]any{"kind": "out_of_space", "from": instant(from),
+		"until": instant(time.Now())})
 }
 
 // Frozen tells the bridge that a stream met a full disk. What was published
@@ -134,8 +160,8 @@ func (b *Bridge) Frozen(at time.Time) {
 // Overflowed tells the bridge that the server dropped messages it had no room
 // to take in. An event gives the time span.
 func (b *Bridge) Overflowed(from, until time.Time) {
-	b.tell(verbOverflow, map[string]any{"kind": "ingest", "from": from.UTC().Format(time.RFC3339Nano),
-		"until": until.UTC().Format(time.RFC3339Nano)})
+	b.tell(verbOverflow, map[string]any{"kind": "ingest", "from": instant(from),
+		"until": instant(until)})
 }
 
 // watchStream notices when retention is about to overtake the fold.
