@@ -65,8 +65,8 @@ func check(c audit.Cursor, known bool, stream string, e evidence, next func() in
 		return v, nil
 	}
 	if e.last >= c.Seq {
-		_, equal, err := e.same(c.Seq)
-		if err != nil || equal {
+		at, equal, err := e.same(c.Seq)
+		if err != nil || equal || at == 0 { // nothing speaks against it
 			return verdict{incarnation: c.Incarnation, from: c.Seq + 1}, err
 		}
 	}
@@ -87,22 +87,28 @@ func anew(c audit.Cursor, e evidence, from uint64, reason string, next func() in
 	}
 }
 
-// findFork is the first number in [low, high] at which stream and register
-// differ, high+1 where they do not: what they share is a common beginning.
+// findFork is where another story may begin in [low, high]: just behind the
+// last number at which stream and register are the same. What they share is a
+// common beginning; between its last row and the first that differs, the
+// register may have a gap that the new story fills.
 func findFork(low, high uint64, same func(uint64) (uint64, bool, error)) (uint64, error) {
+	fork := low
 	for low <= high {
 		mid := low + (high-low)/2
 		at, equal, err := same(mid)
 		switch {
 		case err != nil:
 			return 0, err
-		case at == 0 || at < low || equal: // nothing at or below mid speaks against it
+		case equal:
+			fork = max(fork, at+1)
+			low = mid + 1
+		case at < low: // nothing at or below mid speaks against it
 			low = mid + 1
 		default:
 			high = at - 1
 		}
 	}
-	return low, nil
+	return fork, nil
 }
 
 // look gathers the evidence on a log.

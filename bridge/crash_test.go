@@ -211,8 +211,13 @@ func hammer(url, prefix string, requests bool, stop <-chan struct{}) (int, error
 		default:
 		}
 		// The log must not grow much faster than it is folded: go on with the
-		// next event, or without one when the bridge is down.
-		_, _ = events.NextMsg(5 * time.Millisecond)
+		// event of the last command, or without it when the bridge is down.
+		for wait := time.Now().Add(20 * time.Millisecond); n > 0 && time.Now().Before(wait); {
+			m, err := events.NextMsg(time.Until(wait))
+			if err != nil || strings.HasSuffix(m.Subject, fmt.Sprintf("%s-%d.1", prefix, n-1)) {
+				break
+			}
+		}
 		id := fmt.Sprintf("%s-%d", prefix, n)
 		m := &nats.Msg{Subject: "bus.cmd.load.counter.add", Data: body(add{Key: id, N: 1}), Header: nats.Header{wire.HeaderMsgID: {id}}}
 		err := persist(context.Background(), func(ctx context.Context) error {
