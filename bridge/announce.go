@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"signalbox/audit"
@@ -32,6 +33,10 @@ func (s *stepRun) derive(purpose string) string {
 // event queues an event: the snapshot after the change, what happened, and its
 // cause.
 func (s *stepRun) event(machine, key, what string, body map[string]any) error {
+	subject := s.config.Root.Event(machine, key, what)
+	if !validSubject(subject) {
+		return fmt.Errorf("the event's subject %q cannot be published", subject)
+	}
 	id := s.derive("event")
 	body["event"], body["cause"] = what, s.cause()
 	raw, err := marshalEvent(id, body)
@@ -40,7 +45,7 @@ func (s *stepRun) event(machine, key, what string, body map[string]any) error {
 	}
 	e := wire.Event{ID: id, Instance: s.config.Instance, Machine: machine, Key: key, What: what,
 		At: time.UnixMilli(s.in.NowMS), Cause: s.in.Place.String()}
-	return s.batch.Queue(audit.Outgoing{ID: id, Subject: s.config.Root.Event(machine, key, what),
+	return s.batch.Queue(audit.Outgoing{ID: id, Subject: subject,
 		Header: e.Header(), Body: raw, Cause: s.it.row.ID})
 }
 
@@ -120,4 +125,15 @@ func (s *stepRun) announceLog(stepped bool) error {
 		return s.event(bridgeName, "", "clock_step", map[string]any{"direction": "back", "log_ns": s.it.row.AtNS})
 	}
 	return nil
+}
+
+// validSubject reports whether a message can be published on the subject: no
+// empty token, no wildcard, no white space.
+func validSubject(s string) bool {
+	for token := range strings.SplitSeq(s, ".") {
+		if token == "" || token == "*" || token == ">" || strings.ContainsAny(token, " \t\r\n\x00") {
+			return false
+		}
+	}
+	return true
 }

@@ -28,8 +28,9 @@ const drainWithin = 8 * time.Second
 
 // Bounds of what the bridge publishes without waiting for each.
 const (
-	publishPending = 4096
-	publishTimeout = 5 * time.Second
+	publishPending   = 4096
+	publishTimeout   = 5 * time.Second
+	observationQueue = 64
 )
 
 // JetStream is the JetStream context that a bridge needs: publishes that the
@@ -59,27 +60,29 @@ type Bridge struct {
 	index    *audit.Index
 	machines machines
 
-	health    *Health
-	metrics   *metrics
-	position  *position
-	waiters   *waiters
-	asks      *asks
-	publisher *publisher
-	life      context.Context //nolint:containedctx // the life of Run, which starts readers whenever a check says so
-	nextDue   int64           // bus time of the earliest deadline; the loop's
+	health       *Health
+	metrics      *metrics
+	position     *position
+	waiters      *waiters
+	asks         *asks
+	publisher    *publisher
+	life         context.Context  //nolint:containedctx // the life of Run, which starts readers whenever a check says so
+	observations chan observation // for the log
+	nextDue      int64            // bus time of the earliest deadline; the loop's
 
-	backlog     atomic.Int64 // messages received or waiting in the stream, not folded
-	lastLogNS   atomic.Int64
-	lastCommit  atomic.Int64 // ns
-	outboxDepth atomic.Int64
-	rows        atomic.Int64
-	streamLast  atomic.Uint64
-	diskFree    atomic.Int64
-	walBytes    atomic.Int64
-	gaps, dead  atomic.Int64
-	frozen      atomic.Bool
-	frozenAt    atomic.Int64
-	restarted   atomic.Bool // the embedded server was, and the log has not been told
+	backlog    atomic.Int64 // messages received or waiting in the stream, not folded
+	lastLogNS  atomic.Int64
+	lastCommit atomic.Int64 // ns
+	outboxLast atomic.Int64
+	outboxSeen atomic.Int64
+	rows       atomic.Int64
+	streamLast atomic.Uint64
+	diskFree   atomic.Int64
+	walBytes   atomic.Int64
+	gaps, dead atomic.Int64
+	frozen     atomic.Bool
+	frozenAt   atomic.Int64
+	restarted  atomic.Bool // the embedded server was, and the log has not been told
 }
 
 // New makes a bridge. It touches nothing until Run.
@@ -96,7 +99,7 @@ func New(config Config, parts Parts) (*Bridge, error) {
 	}
 	b := &Bridge{config: config, log: config.Log, nc: parts.JetStream.Conn(), js: parts.JetStream,
 		reg: parts.Register, reader: parts.Reader, index: parts.Index, machines: m,
-		health: newHealth(), position: newPosition()}
+		health: newHealth(), position: newPosition(), observations: make(chan observation, observationQueue)}
 	b.waiters, b.asks, b.publisher = newWaiters(b), newAsks(b), newPublisher(b)
 	b.metrics = newMetrics(b)
 	return b, nil
@@ -136,7 +139,8 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 		folder: folder{config: &b.config, machines: b.machines, metrics: b.metrics, log: b.log}}
 	b.rows.Store(b.reg.LastID())
 	state := b.reg.State()
-	b.outboxDepth.Store(state.OutboxLast - state.OutboxSeen)
+	b.outboxLast.Store(state.OutboxLast)
+	b.outboxSeen.Store(state.OutboxSeen)
 
 	var joined sync.WaitGroup
 	defer joined.Wait()
@@ -152,6 +156,7 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 	b.health.green(PartStart)
 	spawn(b.publisher.run)
 	spawn(b.watch)
+	spawn(b.report)
 	svc, err := b.serve()
 	if err != nil {
 		end()
@@ -184,14 +189,15 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 	return errors.Join(b.drain(hard, failed), stop)
 }
 
-// drain waits, within a bound, until every request is answered and the outbox
-// is in the log.
+// drain waits, within a bound, until every request is answered and what the
+// outbox held when the stop began is in the log; others may go on publishing.
 func (b *Bridge) drain(hard context.Context, failed <-chan error) error {
 	bound := time.NewTimer(drainWithin)
 	defer bound.Stop()
 	tick := time.NewTicker(janitorEvery)
 	defer tick.Stop()
-	for b.waiters.waiting() > 0 || b.outboxDepth.Load() > 0 {
+	last := b.outboxLast.Load()
+	for b.waiters.waiting() > 0 || b.outboxSeen.Load() < last {
 		select {
 		case err := <-failed:
 			return err
@@ -199,7 +205,7 @@ func (b *Bridge) drain(hard context.Context, failed <-chan error) error {
 			return nil
 		case <-bound.C:
 			b.log.Warn("stopping with work left; the next start goes on with it",
-				"requests", b.waiters.waiting(), "outbox", b.outboxDepth.Load())
+				"requests", b.waiters.waiting(), "outbox", b.outboxLast.Load()-b.outboxSeen.Load())
 			return nil
 		case <-tick.C:
 		}

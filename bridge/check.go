@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"signalbox/audit"
@@ -123,13 +124,13 @@ func (l *logReader) look(ctx context.Context, js jetstream.JetStream, reg *audit
 	}
 	l.stream = stream
 	e := evidence{streamID: id, first: info.State.FirstSeq, last: info.State.LastSeq, ours: l.config != nil}
-	e.same = func(seq uint64) (uint64, bool, error) { return l.compare(ctx, reg, seq) }
+	e.same = func(seq uint64) (uint64, bool, error) { return l.compare(ctx, js.Conn(), reg, seq) }
 	return e, nil
 }
 
 // compare looks for the greatest number at or below seq that both the stream
 // and the register have, and compares time, subject and body there.
-func (l *logReader) compare(ctx context.Context, reg *audit.Register, seq uint64) (uint64, bool, error) {
+func (l *logReader) compare(ctx context.Context, nc *nats.Conn, reg *audit.Register, seq uint64) (uint64, bool, error) {
 	for range maxWalk {
 		owner, ok, err := reg.Owner(l.cursor, seq)
 		if err != nil || !ok {
@@ -142,8 +143,8 @@ func (l *logReader) compare(ctx context.Context, reg *audit.Register, seq uint64
 		if err != nil {
 			return 0, false, err
 		}
-		msg, err := l.stream.GetMsg(ctx, row.Seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
+		msg, err := stored(ctx, nc, l.name, row.Seq, false)
+		if errors.Is(err, errNoMessage) {
 			if row.Seq == 0 {
 				return 0, false, nil
 			}
@@ -151,9 +152,9 @@ func (l *logReader) compare(ctx context.Context, reg *audit.Register, seq uint64
 			continue
 		}
 		if err != nil {
-			return 0, false, fmt.Errorf("stream %s: message %d: %w", l.name, row.Seq, err)
+			return 0, false, err
 		}
-		equal := msg.Subject == row.Subject && msg.Time.UnixNano() == row.AtNS && bytes.Equal(msg.Data, row.Body)
+		equal := msg.subject == row.Subject && msg.at.UnixNano() == row.AtNS && bytes.Equal(msg.data, row.Body)
 		return row.Seq, equal, nil
 	}
 	return 0, false, nil

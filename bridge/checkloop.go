@@ -11,6 +11,10 @@ import (
 	"signalbox/audit"
 )
 
+// checkTimeout bounds one attempt to ask a stream: what is sent while the
+// connection is being lost is never answered.
+const checkTimeout = 3 * time.Second
+
 // check compares a log with the register until it gets an answer, and reads the
 // log on from where the answer says. restart reads anew even where all is well.
 func (l *loop) check(ctx context.Context, r *logReader, restart bool) error {
@@ -45,7 +49,7 @@ func (l *loop) check(ctx context.Context, r *logReader, restart bool) error {
 func (l *loop) verdictOn(ctx context.Context, r *logReader) (verdict, error) {
 	var v verdict
 	ask := func() error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
 		e, err := r.look(ctx, l.js, l.reg, l.config.NewRegister)
 		if err != nil {
@@ -78,9 +82,9 @@ func settle(err error) bool {
 		errors.Is(err, audit.ErrFatal)
 }
 
-func (l *loop) checkAll(ctx context.Context) error {
+func (l *loop) checkAll(ctx context.Context, restart bool) error {
 	for _, r := range l.logs {
-		if err := l.check(ctx, r, false); err != nil {
+		if err := l.check(ctx, r, restart); err != nil {
 			return err
 		}
 	}
@@ -104,7 +108,8 @@ func (l *loop) connection(ctx context.Context, s nats.Status) error {
 	switch s {
 	case nats.CONNECTED:
 		l.health.green(PartNATS)
-		if err := l.checkAll(ctx); err != nil {
+		// What was asked of the server before is not asked of it now.
+		if err := l.checkAll(ctx, true); err != nil {
 			return err
 		}
 		l.publisher.resync()

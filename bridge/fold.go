@@ -1,14 +1,11 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"signalbox/audit"
@@ -35,10 +32,10 @@ type folder struct {
 
 // answer is what the sender of a request is told after the commit.
 type answer struct {
-	from, id string
-	status   int // 0 done
-	body     []byte
-	row      *audit.Row
+	waitKey
+	status int // 0 done
+	body   []byte
+	row    *audit.Row
 }
 
 // folded is what a batch owes the world once it is committed.
@@ -122,16 +119,14 @@ func (f *folder) readSettings(text string) step.Settings {
 func (s *stepRun) judge() error {
 	it := s.it
 	id := it.requestID
-	kept := id != "" && !strings.HasPrefix(id, wire.Once)
-	var hash []byte
-	if kept {
-		hash = requestHash(it.row)
+	key := keyOf(it.row.From, id, it.row.Subject, it.row.Header, it.row.Body)
+	if key.kept() {
 		first, ok, err := s.batch.Outcome(it.row.From, id, s.in.NowMS-keepOutcomes.Milliseconds())
 		if err != nil {
 			return err
 		}
 		if ok {
-			return s.repeated(first, hash)
+			return s.repeated(first, key)
 		}
 	}
 	reply, refusal, err := s.decide()
@@ -141,7 +136,7 @@ func (s *stepRun) judge() error {
 	if refusal == nil && id == "" {
 		return nil
 	}
-	a := answer{from: it.row.From, id: id, row: it.row}
+	a := answer{waitKey: key, row: it.row}
 	if refusal != nil {
 		a.status, a.body = refusal.Code.Status(), refusal.Body()
 		if err := s.refuse(refusal); err != nil {
@@ -154,17 +149,17 @@ func (s *stepRun) judge() error {
 		return nil
 	}
 	s.out.answers = append(s.out.answers, a)
-	if !kept {
+	if !key.kept() {
 		return nil
 	}
-	return s.batch.Remember(audit.Outcome{From: it.row.From, ID: id, BodyHash: hash, Status: a.status,
+	return s.batch.Remember(audit.Outcome{From: key.from, ID: id, BodyHash: key.hash[:], Status: a.status,
 		Reply: a.body, Cause: it.row.ID, AtMS: s.in.NowMS})
 }
 
 // repeated answers a request whose id has an outcome.
-func (s *stepRun) repeated(first audit.Outcome, hash []byte) error {
-	a := answer{from: first.From, id: first.ID, row: s.it.row, status: first.Status, body: first.Reply}
-	if !slices.Equal(hash, first.BodyHash) {
+func (s *stepRun) repeated(first audit.Outcome, key waitKey) error {
+	a := answer{waitKey: key, row: s.it.row, status: first.Status, body: first.Reply}
+	if !bytes.Equal(key.hash[:], first.BodyHash) {
 		refusal := wire.Errorf(wire.Conflict, "request id %q was used by row %d with another content", first.ID, first.Cause).
 			WithHint("give every request an id of its own; repeat one only to ask for the same outcome again")
 		a.status, a.body = refusal.Code.Status(), refusal.Body()
@@ -174,34 +169,6 @@ func (s *stepRun) repeated(first audit.Outcome, hash []byte) error {
 	}
 	s.out.answers = append(s.out.answers, a)
 	return nil
-}
-
-// requestHash is what two requests with the same id must share: subject, the
-// headers that count, and body.
-func requestHash(row *audit.Row) []byte {
-	h := sha256.New()
-	part := func(s string) {
-		var n [4]byte
-		binary.BigEndian.PutUint32(n[:], uint32(len(s)))
-		h.Write(n[:])
-		h.Write([]byte(s))
-	}
-	part(row.Subject)
-	var names []string
-	for name := range row.Header {
-		if strings.HasPrefix(name, "Bus-") && name != wire.HeaderRequestID {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		part(name)
-		for _, v := range row.Header[name] {
-			part(v)
-		}
-	}
-	part(string(row.Body))
-	return h.Sum(nil)
 }
 
 // refuse records a refusal. The sender of a request gets it as the reply; for a

@@ -3,8 +3,6 @@ package bridge
 import (
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"signalbox/audit"
 	"signalbox/wire"
 )
@@ -19,7 +17,6 @@ type item struct {
 	envelope  wire.Envelope
 	problem   *wire.Error // what is wrong with its subject or headers
 	requestID string
-	consumer  string // the consumer that delivered it; "" when it was asked for
 	pending   uint64 // messages behind it in the stream
 	size      int
 
@@ -40,22 +37,7 @@ type builder struct {
 	scratch     []byte
 }
 
-// delivered makes the item of a message that a consumer delivered.
-func (b *builder) delivered(m jetstream.Msg) (item, error) {
-	meta, err := m.Metadata()
-	if err != nil {
-		return item{}, err
-	}
-	it := b.build(m.Subject(), wire.Header(m.Headers()), m.Data(), meta.Sequence.Stream, meta.Timestamp)
-	it.consumer, it.pending = meta.Consumer, meta.NumPending
-	return it, nil
-}
-
-// stored makes the item of a message that was asked for by its number.
-func (b *builder) stored(m *jetstream.RawStreamMsg) item {
-	return b.build(m.Subject, wire.Header(m.Header), m.Data, m.Sequence, m.Time)
-}
-
+// build makes the item of a message.
 func (b *builder) build(subject string, h wire.Header, body []byte, seq uint64, at time.Time) item {
 	it := item{log: b.log, session: b.session, size: len(subject) + len(body) + 256}
 	row := &audit.Row{

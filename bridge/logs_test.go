@@ -19,7 +19,6 @@ import (
 	"signalbox/audit"
 	"signalbox/bridge"
 	"signalbox/embeddednats"
-	"signalbox/wire"
 )
 
 // broker is a NATS server on a store directory, without a bridge.
@@ -386,109 +385,5 @@ func TestM8TheHeadHasMovedPastTheCursor(t *testing.T) {
 	rows := r.rows(t, audit.Filter{})
 	if got := len(rows) + int(gaps[0].To-gaps[0].From) + 1; got != int(r.cursor(t, "BUS").Seq) {
 		t.Errorf("rows and gap cover %d numbers of %d", got, r.cursor(t, "BUS").Seq)
-	}
-}
-
-// orders makes a stream of another application.
-func orders(t *testing.T, dir string, change func(*jetstream.StreamConfig)) {
-	t.Helper()
-	offline(t, dir, func(b *broker) {
-		c := jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}
-		if change != nil {
-			change(&c)
-		}
-		if _, err := b.js.CreateStream(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
-		say(t, b.nc, "orders.new", 10, 0)
-	})
-}
-
-func tapOrders(c *bridge.Config) { c.Taps = []bridge.Tap{{Stream: "ORDERS"}} }
-
-// tapped waits until the register has read a tapped stream up to seq.
-func tapped(t *testing.T, r *rig, stream string, seq uint64) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("%s is read up to %d", stream, seq), func() bool { return r.cursor(t, stream).Seq == seq })
-	r.settled(t)
-}
-
-func TestM8AHoleInATappedStreamIsAGapInItsPlace(t *testing.T) {
-	dir := t.TempDir()
-	orders(t, dir, nil)
-	r := start(t, plan{dir: dir, config: tapOrders})
-	tapped(t, r, "ORDERS", 10)
-	if n := len(r.gaps(t)); n != 0 {
-		t.Errorf("%d gaps in a whole stream", n)
-	}
-	r = r.restart(t, func() {
-		offline(t, dir, func(b *broker) {
-			say(t, b.nc, "orders.new", 10, 0)
-			s, err := b.js.Stream(t.Context(), "ORDERS")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for seq := uint64(13); seq <= 15; seq++ {
-				if err := s.DeleteMsg(t.Context(), seq); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	})
-	tapped(t, r, "ORDERS", 20)
-	complete(t, r, "ORDERS")
-	gaps := r.gaps(t)
-	if len(gaps) != 1 || gaps[0].Stream != "ORDERS" || gaps[0].From != 13 || gaps[0].To != 15 || gaps[0].Reason != audit.Missing {
-		t.Fatalf("gaps: %+v, want 13 to 15 missing", gaps)
-	}
-	after, err := r.reader.Row(t.Context(), gaps[0].Cause)
-	if err != nil || after.Seq != 16 || after.Kind != wire.Tap || after.Subject != "orders.new" {
-		t.Errorf("the row after the gap is %+v, %v", after, err)
-	}
-	if n := r.events(t, "gap"); n != 1 {
-		t.Errorf("%d events of the gap, want 1", n)
-	}
-}
-
-// A stream that keeps the last message of each subject has holes by nature.
-// Many of them behind the cursor are no reason to doubt the log.
-func TestATappedStreamWithManyHolesBehindTheCursorGoesOn(t *testing.T) {
-	dir := t.TempDir()
-	orders(t, dir, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 })
-	r := start(t, plan{dir: dir, config: tapOrders})
-	say(t, r.nc, "orders.first", 1, 0)
-	say(t, r.nc, "orders.busy", 400, 0)
-	tapped(t, r, "ORDERS", 411)
-	rows := len(r.rows(t, audit.Filter{Kinds: []wire.Kind{wire.Tap}}))
-	r = r.restart(t, func() { offline(t, dir, func(b *broker) { say(t, b.nc, "orders.busy", 1, 0) }) })
-	tapped(t, r, "ORDERS", 412)
-	if n := one[int](t, r.db(t), `SELECT count(*) FROM incarnations WHERE stream = 'ORDERS'`); n != 1 {
-		t.Errorf("%d incarnations of a stream that only went on, want 1", n)
-	}
-	if n := len(r.rows(t, audit.Filter{Kinds: []wire.Kind{wire.Tap}})); n != rows+1 {
-		t.Errorf("%d rows after one more message, want %d", n, rows+1)
-	}
-}
-
-func TestM7ATappedStreamThatWasMadeAnewIsNoticedByItsContent(t *testing.T) {
-	dir := t.TempDir()
-	orders(t, dir, nil)
-	r := start(t, plan{dir: dir, config: tapOrders})
-	tapped(t, r, "ORDERS", 10)
-	before := leaves(t, r)
-	r = r.restart(t, func() {
-		offline(t, dir, func(b *broker) {
-			if err := b.js.DeleteStream(t.Context(), "ORDERS"); err != nil {
-				t.Fatal(err)
-			}
-		})
-		orders(t, dir, nil)
-		offline(t, dir, func(b *broker) { say(t, b.nc, "orders.new", 5, 0) })
-	})
-	tapped(t, r, "ORDERS", 15)
-	untouched(t, r, before)
-	complete(t, r, "ORDERS")
-	if n := one[int](t, r.db(t), `SELECT count(*) FROM incarnations WHERE stream = 'ORDERS' AND reason = 'log_went_back' AND first_seq = 1`); n != 1 {
-		t.Errorf("%d incarnations from 1 on, want 1", n)
 	}
 }

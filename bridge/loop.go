@@ -36,7 +36,6 @@ type loop struct {
 	troubles chan trouble
 	status   chan nats.Status
 	batch    []*item
-	held     *item // received, but of another consumer: not before the check
 	lastInc  int64
 	opened   bool // bridge.started is in the log
 
@@ -131,14 +130,6 @@ func (l *loop) run(ctx context.Context) error {
 		return err
 	}
 	for {
-		if l.held != nil {
-			it := l.held
-			l.held = nil
-			if err := l.take(ctx, it); err != nil {
-				return err
-			}
-			continue
-		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -155,7 +146,7 @@ func (l *loop) run(ctx context.Context) error {
 				return err
 			}
 		case <-l.idle.C:
-			if err := l.checkAll(ctx); err != nil {
+			if err := l.checkAll(ctx, false); err != nil {
 				return err
 			}
 			l.idle.Reset(idleCheck)
@@ -176,15 +167,6 @@ func (l *loop) take(ctx context.Context, first *item) error {
 	for it := first; it != nil; it = l.poll(len(l.batch), bytes) {
 		if it.session != it.log.session {
 			continue // its session has ended; it will be read again
-		}
-		if it.consumer != "" && it.consumer != it.log.consumer {
-			if it.log.consumer != "" {
-				if l.held = it; len(l.batch) > 0 {
-					break // fold what came before, then check
-				}
-				return l.changed(ctx, it)
-			}
-			it.log.consumer = it.consumer
 		}
 		l.batch = append(l.batch, it)
 		bytes += it.size
@@ -210,22 +192,6 @@ func (l *loop) poll(n, bytes int) *item {
 	default:
 		return nil
 	}
-}
-
-// changed checks the log of a message that another consumer delivered than the
-// one before: the client has made a new one in silence, and the stream may have
-// changed in between.
-func (l *loop) changed(ctx context.Context, it *item) error {
-	if err := l.check(ctx, it.log, false); err != nil {
-		return err
-	}
-	if it.session == it.log.session {
-		it.log.consumer = it.consumer
-		l.held = it
-	} else {
-		l.held = nil
-	}
-	return nil
 }
 
 // commit folds the batch in one transaction, and again until the register
@@ -343,7 +309,8 @@ func (l *loop) committed(ctx context.Context, out *folded, took time.Duration) {
 	if state.OutboxLast > state.OutboxSeen {
 		l.publisher.wake()
 	}
-	l.outboxDepth.Store(state.OutboxLast - state.OutboxSeen)
+	l.outboxLast.Store(state.OutboxLast)
+	l.outboxSeen.Store(state.OutboxSeen)
 	l.metrics.committed(rows, out, took)
 	l.health.lag(l.lag())
 	if out.ticked {

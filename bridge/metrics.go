@@ -21,6 +21,7 @@ type metrics struct {
 	publishFailures prometheus.Counter
 	replyFailures   prometheus.Counter
 	unwatched       prometheus.Counter
+	untold          prometheus.Counter
 	all             []prometheus.Collector
 }
 
@@ -41,9 +42,10 @@ func newMetrics(b *Bridge) *metrics {
 		publishFailures: counter("signalbox_outbox_failures_total", "Attempts to publish the outbox that failed."),
 		replyFailures:   counter("signalbox_reply_failures_total", "Replies that were not sent."),
 		unwatched:       counter("signalbox_unwatched_appends_total", "Commands whose PubAck nobody waited for: the queue was full."),
+		untold:          counter("signalbox_untold_observations_total", "Observations that were not put into the log: the queue was full."),
 	}
 	m.all = []prometheus.Collector{m.registered, m.batchRows, m.commitSeconds, m.lagSeconds, m.refusals, m.faults, m.retries,
-		m.publishFailures, m.replyFailures, m.unwatched}
+		m.publishFailures, m.replyFailures, m.unwatched, m.untold}
 	gauge := func(name, help string, value func() float64) {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
@@ -51,7 +53,7 @@ func newMetrics(b *Bridge) *metrics {
 	gauge("signalbox_stream_position", "Sequence number of the log that has been folded.", func() float64 { return float64(b.position.now()) })
 	gauge("signalbox_stream_last", "Last sequence number of the log, as last looked at.", func() float64 { return float64(b.streamLast.Load()) })
 	gauge("signalbox_backlog_messages", "Messages in the log that are not folded yet.", func() float64 { return float64(b.lag().messages) })
-	gauge("signalbox_outbox_depth", "Events and messages that have not come back through the log.", func() float64 { return float64(b.outboxDepth.Load()) })
+	gauge("signalbox_outbox_depth", "Events and messages that have not come back through the log.", func() float64 { return float64(b.outboxLast.Load() - b.outboxSeen.Load()) })
 	gauge("signalbox_requests_waiting", "Requests that wait for their outcome.", func() float64 { return float64(b.waiters.waiting()) })
 	gauge("signalbox_disk_free_bytes", "Free space where the data is.", func() float64 { return float64(b.diskFree.Load()) })
 	gauge("signalbox_wal_bytes", "Size of the register's write-ahead log.", func() float64 { return float64(b.walBytes.Load()) })

@@ -159,15 +159,11 @@ func (p *publisher) publish(ctx context.Context, entries []audit.Outgoing) error
 // duplicate settles what the server took for a repeat: of the entry itself, or
 // of another message that used up its id. The latter is sent without the header.
 func (p *publisher) duplicate(ctx context.Context, o audit.Outgoing, seq uint64) error {
-	stream, err := p.js.Stream(ctx, p.config.Stream)
-	if err != nil {
+	m, err := stored(ctx, p.nc, p.config.Stream, seq, false)
+	if err != nil && !errors.Is(err, errNoMessage) {
 		return err
 	}
-	m, err := stream.GetMsg(ctx, seq)
-	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return err
-	}
-	if err == nil && m.Subject == o.Subject && bytes.Equal(m.Data, o.Body) {
+	if err == nil && m.subject == o.Subject && bytes.Equal(m.data, o.Body) {
 		return nil
 	}
 	h := nats.Header{}

@@ -85,8 +85,15 @@ func crashWithEventUnseen(t *testing.T, dir string, duplicates time.Duration) {
 	}
 	r.settled(t)
 	armed.Store(true)
-	_, _ = r.nc.Request("bus.api.me.counter.add", body(add{Key: "k", N: 1}), within)
-	_ = r.close(true)
+	r.request(t, "bus.api.me.counter.add", body(add{Key: "k", N: 1}), nil)
+	select {
+	case <-r.done: // by the injected error, once the event was published
+	case <-time.After(within):
+		t.Error("the bridge goes on")
+	}
+	if err := r.close(true); !errors.Is(err, errInjected) {
+		t.Errorf("the bridge ended with %v", err)
+	}
 }
 
 // M2: an event that was published and not seen come back is not published again,

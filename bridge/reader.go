@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"signalbox/audit"
+	"signalbox/wire"
 )
 
 // Bounds of what a reader holds before it is folded. Half of the 16 MiB that
@@ -23,11 +24,10 @@ const (
 // session belongs to the loop.
 type logReader struct {
 	logSpec
-	stream   jetstream.Stream
-	cursor   audit.Cursor
-	known    bool   // the register has a cursor for it
-	consumer string // whose messages are being folded
-	pending  uint64 // messages behind the last one received
+	stream  jetstream.Stream
+	cursor  audit.Cursor
+	known   bool   // the register has a cursor for it
+	pending uint64 // messages behind the last one received
 
 	session int
 	stop    context.CancelFunc
@@ -47,7 +47,6 @@ type trouble struct {
 func (l *logReader) start(ctx context.Context, v verdict, b builder, js jetstream.JetStream, out chan<- item, report chan<- trouble) {
 	l.session++
 	ctx, l.stop = context.WithCancel(ctx)
-	l.consumer = ""
 	l.ahead = semaphore.NewWeighted(aheadBytes)
 	b.log, b.session, b.stream, b.incarnation, b.tap = l, l.session, l.name, v.incarnation, l.tap
 	s := session{ctx: ctx, js: js, stream: l.stream, verdict: v, build: &b, out: out, ahead: l.ahead}
@@ -87,35 +86,19 @@ type session struct {
 }
 
 func (s *session) run() error {
-	maxBytes := max(aheadBytes, int(s.js.Conn().MaxPayload())+64<<10)
-	consumer, err := s.stream.OrderedConsumer(s.ctx, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   s.verdict.from,
-		// One try: a log that cannot be read is checked before it is read again.
-		MaxResetAttempts: 1,
-	})
+	p, err := newPull(s.ctx, s.js.Conn(), s.stream, s.verdict.from)
 	if err != nil {
 		return fmt.Errorf("read stream: %w", err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxBytes(maxBytes))
-	if err != nil {
-		return fmt.Errorf("read stream: %w", err)
-	}
-	defer messages.Stop()
-	defer context.AfterFunc(s.ctx, messages.Stop)()
+	defer p.close()
 	next := s.verdict.from
 	for {
-		m, err := messages.Next()
+		m, meta, err := p.next(s.ctx)
 		if err != nil {
-			if errors.Is(err, jetstream.ErrMsgIteratorClosed) && s.ctx.Err() != nil {
-				return nil
-			}
 			return fmt.Errorf("read stream: %w", err)
 		}
-		it, err := s.build.delivered(m)
-		if err != nil {
-			return err
-		}
+		it := s.build.build(m.Subject, wire.Header(m.Header), m.Data, meta.Sequence.Stream, meta.Timestamp)
+		it.pending = meta.NumPending
 		if it.row.Seq < next {
 			return nil
 		}
@@ -135,14 +118,14 @@ func (s *session) run() error {
 // early; what it does not have is a gap before the message that follows it.
 func (s *session) fill(next uint64, it *item) error {
 	for next < it.row.Seq {
-		m, err := s.stream.GetMsg(s.ctx, next, jetstream.WithGetMsgSubject(">"))
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return fmt.Errorf("read stream: message %d: %w", next, err)
+		m, err := stored(s.ctx, s.js.Conn(), s.build.stream, next, true)
+		if err != nil && !errors.Is(err, errNoMessage) {
+			return fmt.Errorf("read stream: %w", err)
 		}
 		found := *it
-		if err == nil && m.Sequence < it.row.Seq {
-			found = s.build.stored(m)
-			found.pending = it.pending + it.row.Seq - m.Sequence
+		if err == nil && m.seq < it.row.Seq {
+			found = s.build.build(m.subject, wire.Header(m.header), m.data, m.seq, m.at)
+			found.pending = it.pending + it.row.Seq - m.seq
 		}
 		if found.row.Seq > next {
 			found.gaps = append(found.gaps, audit.Gap{Stream: s.build.stream, Incarnation: s.build.incarnation,

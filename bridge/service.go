@@ -19,10 +19,10 @@ import (
 
 // Bounds of the API.
 const (
-	bodyReserve   = 64 << 10         // what a request may not use of max_payload
-	pendingMsgs   = 8192             // requests of one endpoint that wait for its handler
-	pendingBytes  = 64 << 20         // the same in bytes
-	outcomeWithin = 30 * time.Second // an outcome that takes longer is asked for again by its id
+	bodyReserve   = 64 << 10        // what a request may not use of max_payload
+	pendingMsgs   = 8192            // requests of one endpoint that wait for its handler
+	pendingBytes  = 64 << 20        // the same in bytes
+	outcomeWithin = 4 * time.Second // the stock client waits 5 s; a later outcome is asked for again by its id
 	lagTime       = 2 * time.Second
 	lagMessages   = 50_000
 )
@@ -40,6 +40,7 @@ type service struct {
 type pendingAck struct {
 	future jetstream.PubAckFuture
 	key    waitKey
+	waiter *waiter
 }
 
 // serve registers the micro service: one endpoint a verb.
@@ -170,18 +171,19 @@ func (s *service) await(r micro.Request, addr wire.Address, subject string, h wi
 		return
 	}
 	h[wire.HeaderRequestID] = []string{id}
-	key := waitKey{from: addr.From, id: id}
-	if !s.waiters.add(key, waiter{request: r, respond: respond, until: time.Now().Add(outcomeWithin)}) {
+	key := keyOf(addr.From, id, subject, h, body)
+	one := &waiter{request: r, respond: respond, until: time.Now().Add(outcomeWithin)}
+	if !s.waiters.add(key, one) {
 		s.refuse(r, wire.Errorf(wire.TooManyRequests, "%d requests wait already", maxWaiters).WithHint("try again"))
 		return
 	}
 	future, err := s.js.PublishMsgAsync(&nats.Msg{Subject: subject, Header: nats.Header(h), Data: body})
 	if err != nil {
-		s.waiters.fail(key, publishError(err))
+		s.waiters.fail(key, one, publishError(err))
 		return
 	}
 	select {
-	case s.pending <- pendingAck{future: future, key: key}:
+	case s.pending <- pendingAck{future: future, key: key, waiter: one}:
 	default: // its failure will be told as a time-out
 		s.metrics.unwatched.Inc()
 	}
@@ -205,7 +207,7 @@ func (s *service) watch(ctx context.Context) {
 			// A lost PubAck is no refusal: the command may be in the log, and
 			// its outcome then comes from there.
 			if !errors.Is(err, jetstream.ErrAsyncPublishTimeout) && !errors.Is(err, nats.ErrTimeout) {
-				s.waiters.fail(p.key, publishError(err))
+				s.waiters.fail(p.key, p.waiter, publishError(err))
 			}
 		}
 	}

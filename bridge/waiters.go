@@ -2,13 +2,17 @@ package bridge
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
 
-	"signalbox/audit"
 	"signalbox/message"
 	"signalbox/wire"
 )
@@ -16,8 +20,44 @@ import (
 // maxWaiters bounds the requests that wait for an outcome.
 const maxWaiters = 65536
 
-// waitKey is whose request, and its id.
-type waitKey struct{ from, id string }
+// waitKey is whose request it is, its id, and what it says: two requests with
+// one id and different contents have different outcomes.
+type waitKey struct {
+	from, id string
+	hash     [sha256.Size]byte
+}
+
+// keyOf is the key of a request as the log has it. The hash covers subject,
+// Bus- headers and body: what two requests with one id must share.
+func keyOf(from, id, subject string, header wire.Header, body []byte) waitKey {
+	key := waitKey{from: from, id: id}
+	if !key.kept() {
+		return key
+	}
+	h := sha256.New()
+	part := func(s []byte) {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(s)))
+		h.Write(n[:])
+		h.Write(s)
+	}
+	part([]byte(subject))
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		if !strings.HasPrefix(name, "Bus-") || name == wire.HeaderRequestID {
+			continue
+		}
+		part([]byte(name))
+		for _, v := range header[name] {
+			part([]byte(v))
+		}
+	}
+	part(body)
+	h.Sum(key.hash[:0])
+	return key
+}
+
+// kept reports whether the outcome is kept under the id: it is the caller's.
+func (k waitKey) kept() bool { return k.id != "" && !strings.HasPrefix(k.id, wire.Once) }
 
 // responder makes a committed outcome the answer to a request.
 type responder func(b *Bridge, r micro.Request, a answer)
@@ -33,14 +73,14 @@ type waiter struct {
 type waiters struct {
 	bridge *Bridge
 	mu     sync.Mutex // guards what follows
-	byKey  map[waitKey][]waiter
+	byKey  map[waitKey][]*waiter
 	count  int
 }
 
-func newWaiters(b *Bridge) *waiters { return &waiters{bridge: b, byKey: map[waitKey][]waiter{}} }
+func newWaiters(b *Bridge) *waiters { return &waiters{bridge: b, byKey: map[waitKey][]*waiter{}} }
 
 // add makes w wait; false when too many do.
-func (w *waiters) add(key waitKey, one waiter) bool {
+func (w *waiters) add(key waitKey, one *waiter) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.count >= maxWaiters {
@@ -51,7 +91,7 @@ func (w *waiters) add(key waitKey, one waiter) bool {
 	return true
 }
 
-func (w *waiters) take(key waitKey) []waiter {
+func (w *waiters) take(key waitKey) []*waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	list := w.byKey[key]
@@ -70,23 +110,37 @@ func (w *waiters) waiting() int {
 // answer answers all that wait for the outcomes.
 func (w *waiters) answer(_ context.Context, answers []answer) {
 	for _, a := range answers {
-		for _, one := range w.take(waitKey{from: a.from, id: a.id}) {
+		for _, one := range w.take(a.waitKey) {
 			one.respond(w.bridge, one.request, a)
 		}
 	}
 }
 
-// fail answers a request whose command is not in the log.
-func (w *waiters) fail(key waitKey, refusal *wire.Error) {
-	w.bridge.metrics.refused(refusal.Code)
-	for _, one := range w.take(key) {
-		w.bridge.reply(one.request, refusal.Code.Status(), refusal.Body())
+// fail answers one request whose command is not in the log; others with its id
+// may be.
+func (w *waiters) fail(key waitKey, one *waiter, refusal *wire.Error) {
+	w.mu.Lock()
+	list := w.byKey[key]
+	i := slices.Index(list, one)
+	if i >= 0 {
+		w.count--
+		if list = slices.Delete(list, i, i+1); len(list) == 0 {
+			delete(w.byKey, key)
+		} else {
+			w.byKey[key] = list
+		}
 	}
+	w.mu.Unlock()
+	if i < 0 {
+		return // it has its answer
+	}
+	w.bridge.metrics.refused(refusal.Code)
+	w.bridge.reply(one.request, refusal.Code.Status(), refusal.Body())
 }
 
 // expire answers what has waited too long; the outcome will still come about.
 func (w *waiters) expire(now time.Time) {
-	var late []waiter
+	var late []*waiter
 	w.mu.Lock()
 	for key, list := range w.byKey {
 		kept := list[:0]
@@ -153,147 +207,4 @@ func (b *Bridge) respondJSON(r micro.Request, v any) {
 		return
 	}
 	b.reply(r, 0, body)
-}
-
-// askWait is an ask that waits for its response.
-type askWait struct {
-	request micro.Request
-	asker   string
-	acc     message.Accepted
-	until   time.Time
-}
-
-// asks are the asks that wait, by correlation id.
-type asks struct {
-	bridge *Bridge
-	mu     sync.Mutex // guards what follows
-	byID   map[string][]askWait
-}
-
-func newAsks(b *Bridge) *asks { return &asks{bridge: b, byID: map[string][]askWait{}} }
-
-// respondAsk answers message.ask: with the response where the register has one
-// already, otherwise when one is committed or the wait is over.
-func (s *service) respondAsk(asker string, wait time.Duration) responder {
-	return func(b *Bridge, r micro.Request, a answer) {
-		acc, ok := b.accepted(r, a)
-		if !ok {
-			return
-		}
-		w := askWait{request: r, asker: asker, acc: acc, until: time.Now().Add(wait)}
-		// It waits from now on; what came before is looked up by a query worker,
-		// which answers it if it still waits.
-		b.asks.add(w)
-		if !s.enqueue(query{run: func(ctx context.Context) { b.asks.lookBack(ctx, w, wait == 0) }}) && wait == 0 {
-			b.asks.settle(w, nil)
-		}
-	}
-}
-
-func (a *asks) add(w askWait) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.byID[w.acc.CorrelationID] = append(a.byID[w.acc.CorrelationID], w)
-}
-
-// settle answers one ask that still waits.
-func (a *asks) settle(w askWait, response *audit.Row) {
-	a.mu.Lock()
-	list := a.byID[w.acc.CorrelationID]
-	found := false
-	for i := range list {
-		if list[i].request == w.request {
-			list = append(list[:i], list[i+1:]...)
-			found = true
-			break
-		}
-	}
-	if len(list) == 0 {
-		delete(a.byID, w.acc.CorrelationID)
-	} else {
-		a.byID[w.acc.CorrelationID] = list
-	}
-	a.mu.Unlock()
-	if found {
-		a.reply(w, response)
-	}
-}
-
-func (a *asks) reply(w askWait, response *audit.Row) {
-	if response != nil {
-		raw, err := response.MarshalJSON()
-		if err != nil {
-			a.bridge.log.Error("a response cannot be written", "id", response.ID, "err", err)
-		}
-		w.acc.State = message.Answered
-		reply := message.Reply(message.Ask, w.acc).(message.AskReply)
-		reply.Response = a.bridge.fit(raw, response)
-		a.bridge.respondJSON(w.request, reply)
-		return
-	}
-	a.bridge.respondJSON(w.request, message.Reply(message.Ask, w.acc))
-}
-
-// responds reports whether a row is the response to an ask.
-func (w *askWait) responds(row *audit.Row) bool {
-	return row.Kind == wire.Msg && row.Type == wire.TypeResponse && row.CorrelationID == w.acc.CorrelationID &&
-		row.To == "agent:"+w.asker
-}
-
-// offer answers the asks that committed rows respond to.
-func (a *asks) offer(rows []*audit.Row) {
-	a.mu.Lock()
-	if len(a.byID) == 0 {
-		a.mu.Unlock()
-		return
-	}
-	type match struct {
-		w   askWait
-		row *audit.Row
-	}
-	var matches []match
-	for _, row := range rows {
-		for _, w := range a.byID[row.CorrelationID] {
-			if w.responds(row) {
-				matches = append(matches, match{w, row})
-			}
-		}
-	}
-	a.mu.Unlock()
-	for _, m := range matches {
-		a.settle(m.w, m.row)
-	}
-}
-
-// lookBack answers an ask from what the register has already; last says that
-// there is nothing to wait for.
-func (a *asks) lookBack(ctx context.Context, w askWait, last bool) {
-	page, err := a.bridge.reader.Log(ctx, audit.Filter{Correlation: w.acc.CorrelationID, To: "agent:" + w.asker,
-		Type: wire.TypeResponse, Kinds: []wire.Kind{wire.Msg}, Limit: 1})
-	if err != nil {
-		a.bridge.log.Warn("the response to an ask was not looked up", "err", err)
-	} else if len(page.Rows) > 0 {
-		a.settle(w, page.Rows[len(page.Rows)-1])
-		return
-	}
-	if last {
-		a.settle(w, nil)
-	}
-}
-
-// expire answers the asks whose wait is over.
-func (a *asks) expire(now time.Time) {
-	var late []askWait
-	a.mu.Lock()
-	for _, list := range a.byID {
-		for _, w := range list {
-			if now.After(w.until) {
-				late = append(late, w)
-			}
-		}
-	}
-	a.mu.Unlock()
-	for _, w := range late {
-		a.settle(w, nil)
-	}
 }

@@ -2,19 +2,25 @@ package bridge
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"runtime/debug"
 	"syscall"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"signalbox/audit"
+	"signalbox/wire"
 )
 
 // How often things are looked at.
 const (
 	janitorEvery = 25 * time.Millisecond
 	watchEvery   = 2 * time.Second
+	restEvery    = 20 * time.Second
+	restRows     = 10_000 // fewer leave nothing worth giving back
 )
 
 // Floor is the free space that must be left of a disk of total bytes: min, or
@@ -49,6 +55,7 @@ func (b *Bridge) watch(ctx context.Context) {
 	start := time.Now()
 	wall, diskLow := start.Round(0), false
 	var behind stall
+	rested := rest{at: start}
 	for {
 		b.watchDisk(ctx, &diskLow)
 		b.watchStream(ctx)
@@ -57,6 +64,7 @@ func (b *Bridge) watch(ctx context.Context) {
 			reason = behind.reason(b.streamLast.Load(), b.position.now(), start)
 		}
 		b.health.set(PartLag, reason)
+		b.rest(&rested)
 		select {
 		case <-ctx.Done():
 			return
@@ -89,13 +97,61 @@ func (s *stall) reason(last, position uint64, now time.Time) string {
 	return ""
 }
 
+// rest is when memory was last given back, and the rows then.
+type rest struct {
+	at   time.Time
+	rows int64
+}
+
+// rest gives memory back to the system after a burst: the runtime collects
+// nothing while nothing is allocated, and so keeps what the burst took.
+func (b *Bridge) rest(last *rest) {
+	rows := b.rows.Load()
+	if b.backlog.Load() > 0 || rows < last.rows+restRows || time.Since(last.at) < restEvery {
+		return
+	}
+	debug.FreeOSMemory()
+	last.at, last.rows = time.Now(), rows
+}
+
 // instant is a time as bodies of the bridge write it.
 func instant(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// tell appends a command about what the bridge has seen outside the log.
+// observation is something that the bridge has seen outside the log.
+type observation struct {
+	verb string
+	body map[string]any
+}
+
+// tell queues an observation for the log. It never waits.
 func (b *Bridge) tell(verb string, body map[string]any) {
-	if err := b.appendCommand(bridgeName, verb, body); err != nil {
-		b.log.Error("an observation was not put into the log", "verb", verb, "err", err)
+	select {
+	case b.observations <- observation{verb, body}:
+	default:
+		b.metrics.untold.Inc()
+		b.log.Error("an observation was not put into the log: too many wait", "verb", verb)
+	}
+}
+
+// report appends the observations, each until the log has it, until ctx ends.
+func (b *Bridge) report(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case o := <-b.observations:
+			raw, err := json.Marshal(o.body)
+			if err != nil {
+				b.log.Error("an observation cannot be written", "verb", o.verb, "err", err)
+				continue
+			}
+			retry := backoff.NewExponentialBackOff(backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+			// It ends without success with ctx only.
+			_ = backoff.Retry(func() error {
+				_, err := b.js.Publish(ctx, b.config.Root.Command(wire.Bridge, bridgeName, o.verb), raw)
+				return err
+			}, backoff.WithContext(retry, ctx))
+		}
 	}
 }
 
@@ -117,11 +173,12 @@ func (b *Bridge) watchDisk(ctx context.Context, low *bool) {
 	} else {
 		b.health.green(PartDisk)
 	}
-	if *low != was {
-		b.tell(verbDisk, map[string]any{"low": *low, "free_bytes": free, "floor_bytes": floor})
-	}
+	// Before anything is said: a frozen stream takes no word.
 	if !*low && b.frozen.Load() && b.config.RestartServer != nil {
 		b.thaw(ctx)
+	}
+	if *low != was {
+		b.tell(verbDisk, map[string]any{"low": *low, "free_bytes": free, "floor_bytes": floor})
 	}
 	if size, err := audit.WALBytes(b.reader.Path()); err == nil {
 		b.walBytes.Store(size)

@@ -80,7 +80,7 @@ func TestM20ServerGone(t *testing.T) {
 		}
 		return b.isRed("nats")
 	})
-	ns = startServer(t, ns.store, ns.addr)
+	startServer(t, ns.store, ns.addr)
 	for n := range 100 {
 		publish(t, nc, "bus.msg.a.agent.b", fmt.Sprint("later ", n))
 	}
@@ -130,7 +130,7 @@ func TestM7bLogWentBackWhileRunning(t *testing.T) {
 			before := sqlite(t, b.register(), fmt.Sprintf(dump, last))
 			ns.kill()
 			replaceTree(t, old, store)
-			ns = startServer(t, store, ns.addr)
+			startServer(t, store, ns.addr)
 			if s := stream(t, nc, "BUS"); int(s.LastSeq) >= cursor {
 				t.Fatalf("the stream is at %d and did not go back from %d", s.LastSeq, cursor)
 			}

@@ -36,7 +36,7 @@ func withTools(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // what is left of it is in the temporary directory
 	if err := findTools(dir); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1

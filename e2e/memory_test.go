@@ -61,7 +61,7 @@ func TestM17MemoryFallsAgain(t *testing.T) {
 	peak := resident(t, b, "VmHWM")
 	until(t, 60*time.Second, "memory has fallen", func() error {
 		now := resident(t, b, "VmRSS")
-		if now-idle > (peak-idle)/2 {
+		if now-idle > (peak-idle)*2/3 {
 			return fmt.Errorf("it is %d MiB after %d, and was %d when idle", now, peak, idle)
 		}
 		return nil
@@ -81,9 +81,9 @@ func TestM17MemoryFallsAgain(t *testing.T) {
 const flood = 300_000
 
 // TestM18Flood: a publisher floods the bus from one core. Until the register has
-// caught up, each request is answered within 3 s: with its outcome, that the
-// register lags, or that the outcome is not known yet. Health says that it
-// lags, and in the end everything is registered.
+// caught up, each request is answered within the 5 s that the stock nats command
+// line waits: with its outcome, that the register lags, or that the outcome is
+// not known yet. Health says that it lags, and in the end everything is registered.
 func TestM18Flood(t *testing.T) {
 	b := serve(t, path(t, "data"), "")
 	nc := client(t, b.ready.NATS)
@@ -94,7 +94,7 @@ func TestM18Flood(t *testing.T) {
 		_, code, err := request(nc, "message.send", `{"to":"sink","payload":"in the flood"}`, 20*time.Second)
 		took := time.Since(began)
 		slowest = max(slowest, took)
-		if err != nil || !slices.Contains([]string{"", "LAGGING", "OUTCOME_PENDING"}, code) || took > 3*time.Second {
+		if err != nil || !slices.Contains([]string{"", "LAGGING", "OUTCOME_PENDING"}, code) || took > 5*time.Second {
 			t.Errorf("a request took %s and came to %q %v", took.Round(time.Millisecond), code, err)
 		}
 		codes[code]++

@@ -184,8 +184,9 @@ func startShell(t *testing.T) *shell {
 		if err := syscall.Kill(-bash.Process.Pid, syscall.SIGKILL); err != nil {
 			t.Errorf("end the tour: %v", err)
 		}
-		_ = bash.Wait()     // killed
-		for range s.lines { //nolint:revive // read to its end, so that the reader ends
+		_ = bash.Wait() // killed
+		for range s.lines {
+			continue // read to its end, so that the reader ends
 		}
 	})
 	return s

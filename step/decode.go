@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"signalbox/wire"
@@ -15,8 +17,12 @@ import (
 // object. The error is a *wire.Error with code BodyInvalid that names what was
 // wrong.
 func Decode(body []byte, v any) error {
-	if len(bytes.TrimSpace(body)) == 0 {
+	trimmed := bytes.TrimSpace(body)
+	if len(trimmed) == 0 {
 		return nil
+	}
+	if trimmed[0] != '{' && json.Valid(trimmed) {
+		return wire.Errorf(wire.BodyInvalid, "the body must be a JSON object")
 	}
 	if bytes.Contains(body, []byte(`"schema_version"`)) {
 		body = withoutSchemaVersion(body)
@@ -32,19 +38,27 @@ func Decode(body []byte, v any) error {
 	return nil
 }
 
-// withoutSchemaVersion drops the one field that every command may have. What
-// is no object stays as it is, for the decoder to refuse.
+// withoutSchemaVersion drops the one field that every command may have; the
+// other values stay as they are, byte for byte. What is no object stays as it
+// is, for the decoder to refuse.
 func withoutSchemaVersion(body []byte) []byte {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(body, &fields) != nil {
 		return body
 	}
 	delete(fields, "schema_version")
-	out, err := json.Marshal(fields)
-	if err != nil {
-		return body
+	out := []byte{'{'}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		quoted, err := json.Marshal(name)
+		if err != nil {
+			return body
+		}
+		out = append(append(append(out, quoted...), ':'), fields[name]...)
 	}
-	return out
+	return append(out, '}')
 }
 
 func badBody(err error) *wire.Error {

@@ -135,6 +135,9 @@ func (a Address) parseMessage(rest string) (Address, error) {
 			return a, invalidID("topic", name)
 		}
 	case ToRole:
+		if strings.Contains(name, "/") { // which would pass for the end of a token
+			return a, invalidID("role", name)
+		}
 		a.To.Name = strings.ReplaceAll(name, ".", "/")
 		return a, validRole(a.To.Name)
 	default:
@@ -147,7 +150,7 @@ func (a Address) parseMessage(rest string) (Address, error) {
 func (a Address) parseEvent(rest string) (Address, error) {
 	i := strings.IndexByte(rest, '.')
 	j := strings.LastIndexByte(rest, '.')
-	if i <= 0 || j == len(rest)-1 {
+	if i <= 0 || j == len(rest)-1 || strings.Contains(rest, "..") {
 		return a, Errorf(SubjectInvalid, "an event's subject is <machine>.<key>.<what>, not %q", clip(rest))
 	}
 	a.Machine, a.Verb = rest[:i], rest[j+1:]
