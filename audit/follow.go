@@ -15,10 +15,10 @@ import (
 
 // Bounds of the follower.
 const (
-	queueRows   = 1 << 16 // rows offered and not yet taken
-	batchRows   = 20_000  // rows of one transaction
-	eagerRows   = 8_192   // so many do not wait for linger
-	linger      = 200 * time.Millisecond
+	queueRows   = 1 << 17   // rows offered and not yet taken
+	batchRows   = 60_000    // rows of one transaction
+	eagerRows   = batchRows // so many do not wait for linger
+	linger      = time.Second
 	pairsAtOnce = 64 // pairs of one INSERT
 	wordRows    = 500
 	wordBytes   = 1 << 20

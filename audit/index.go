@@ -48,7 +48,7 @@ var indexSchema = []string{
 // IndexOptions of an index. The zero value is the default.
 type IndexOptions struct {
 	Search     bool  // full text of subjects and bodies too
-	CacheBytes int64 // page cache. Default 16 MiB
+	CacheBytes int64 // memory of the page cache. Default 32 MiB
 	Logger     *slog.Logger
 }
 
@@ -85,7 +85,7 @@ type Index struct {
 // is made anew, empty. The caller MUST hold the lock of the data directory.
 func OpenIndex(ctx context.Context, path, registerPath string, o IndexOptions) (*Index, error) {
 	if o.CacheBytes == 0 {
-		o.CacheBytes = 16 << 20
+		o.CacheBytes = 32 << 20
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

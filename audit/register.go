@@ -10,13 +10,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
 // Options of a register. The zero value is the default.
 type Options struct {
-	// CacheBytes is the memory that the writer's page cache takes. Default 64 MiB.
+	// CacheBytes is the memory that the writer's page cache takes. Default 32 MiB.
 	CacheBytes int64
 	// OnStep, where set, is called around each durable step, for fault
 	// injection: an error from Before keeps the step from happening, one from
@@ -37,7 +38,7 @@ const (
 	AfterCommit  Step = "after commit"
 )
 
-const defaultCache = 64 << 20
+const defaultCache = 32 << 20
 
 // cachePragma is the cache_size of a cache that takes that many bytes: the
 // driver's allocator rounds a page and its header up to the next power of two,
@@ -57,8 +58,9 @@ type Register struct {
 	args    []driver.NamedValue
 	state   State
 	lastID  int64
-	loaded  bool  // state and lastID are those of the file
-	commits int64 // since the start
+	loaded  bool         // state and lastID are those of the file
+	commits int64        // since the start
+	moved   atomic.Int64 // bytes of the write-ahead log that are in the file
 }
 
 // Open opens the register at path as its one writer, makes it where there is

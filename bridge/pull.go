@@ -15,9 +15,10 @@ import (
 )
 
 // Pull requests (ADR-13). Two at a time keep the stream delivering while the
-// messages of one are folded.
+// messages of one are folded; small ones cost a fifth of the capture rate.
 const (
-	pullMessages  = 4096
+	pullMessages  = 16384
+	pullBytes     = 6 << 20
 	pullExpires   = 30 * time.Second
 	pullHeartbeat = 5 * time.Second
 	pullIdle      = time.Minute // after which the server forgets a consumer that nobody pulls from
@@ -57,7 +58,7 @@ func newPull(ctx context.Context, nc *nats.Conn, stream jetstream.Stream, seq ui
 		// beside, so the client never drops any.
 		arrived: make(chan *nats.Msg, 2*pullMessages+64), silent: time.NewTimer(2 * pullHeartbeat)}
 	p.request, err = json.Marshal(map[string]any{"batch": pullMessages, "expires": pullExpires, "idle_heartbeat": pullHeartbeat,
-		"max_bytes": max(aheadBytes, int(nc.MaxPayload())+64<<10) / 2})
+		"max_bytes": max(pullBytes, int(nc.MaxPayload())+64<<10)})
 	if err != nil {
 		return nil, err
 	}

@@ -13,11 +13,12 @@ import (
 	"signalbox/wire"
 )
 
-// Bounds of what a reader holds before it is folded. Half of the 16 MiB that
-// may be read ahead waits in the client, half in the queue of the loop.
+// Bounds of what a reader holds before it is folded: of the 16 MiB that may be
+// read ahead, two pull requests bring 12, and the rest waits in the queue of
+// the loop.
 const (
-	aheadBytes = 8 << 20
-	queueItems = 4096
+	aheadBytes = 4 << 20
+	queueItems = 16384
 )
 
 // logReader is one log as the loop sees it. All but the goroutine of its

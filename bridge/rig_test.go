@@ -97,7 +97,7 @@ func build(p plan) (*rig, error) {
 	if r.reader, err = audit.OpenReader(ctx, path, audit.ReaderOptions{}); err != nil {
 		return nil, err
 	}
-	if r.check, err = audit.NewCheckpointer(path); err != nil {
+	if r.check, err = r.reg.Checkpointer(); err != nil {
 		return nil, err
 	}
 	js, err := bridge.JetStream(r.conn)

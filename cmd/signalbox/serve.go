@@ -19,7 +19,10 @@ import (
 
 // memoryLimit is what the Go runtime tries to stay under, beside SQLite's page
 // caches, which it does not see.
-const memoryLimit = 160 << 20
+const (
+	memoryLimit = 190 << 20
+	gcPercent   = 200 // the limit holds the heap, so the collector may take its time
+)
 
 func (a *app) serveCommand() *cobra.Command {
 	var listen string
@@ -50,6 +53,9 @@ recovers.`,
 func (a *app) serve(c config.Config, newRegister bool) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	log := a.logger(c.Log)
 	ctx, hard, release := signals(log)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"signalbox/audit"
@@ -30,6 +31,26 @@ func ceiling(ctx context.Context, dir string, n, size int, done func(int)) (rate
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, reg.Close()) }()
+	// Rows that are only in the write-ahead log are not in the table yet: the
+	// log is moved as it is beside the bridge.
+	check, err := reg.Checkpointer()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, check.Close()) }()
+	moving, stop := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer stop()
+	failed := make(chan error, 1)
+	beside.Go(func() {
+		check.Run(moving, func(err error) {
+			select {
+			case failed <- err:
+			default: // the first says it
+			}
+		})
+	})
 	var took time.Duration
 	maker := &rowMaker{load: newLoad(0, 0, size), began: time.Now()}
 	for first := 0; first < n; first += ceilingChunk {
@@ -44,6 +65,11 @@ func ceiling(ctx context.Context, dir string, n, size int, done func(int)) (rate
 		}
 		took += time.Since(start)
 		done(len(rows))
+	}
+	select {
+	case err := <-failed:
+		return 0, fmt.Errorf("ceiling: %w", err)
+	default:
 	}
 	return float64(n) / took.Seconds(), nil
 }

@@ -130,7 +130,7 @@ func Default() Config {
 			TapMaxBytes: 2 * GiB,
 		},
 		Audit: Audit{
-			Cache:    64 * MiB,
+			Cache:    32 * MiB,
 			BatchMax: 1000,
 			Search:   true,
 		},

@@ -118,7 +118,7 @@ func (n *node) start(ctx context.Context) (err error) {
 	if n.reader, err = audit.OpenReader(ctx, path, audit.ReaderOptions{IndexPath: indexPath}); err != nil {
 		return err
 	}
-	if n.check, err = audit.NewCheckpointer(path); err != nil {
+	if n.check, err = n.reg.Checkpointer(); err != nil {
 		return err
 	}
 	n.bridge, err = bridge.New(n.bridgeConfig(), bridge.Parts{JetStream: js, Register: n.reg, Reader: n.reader, Index: n.index,
