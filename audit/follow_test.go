@@ -43,14 +43,14 @@ func follow(t testing.TB, ix *audit.Index) (stop func()) {
 func TestOfferThatDoesNotFitIsReadFromTheRegister(t *testing.T) {
 	l := newLedger(t)
 	ix := l.index(audit.IndexOptions{})
-	const commits, each = 80, 1000
+	const commits, each = 140, 1000
 	for i := range commits { // nobody takes from the queue
 		rows := numbered(i*each+1, each)
 		l.write(rows)
 		ix.Offer(rows)
 	}
 	if ix.Skipped() == 0 {
-		t.Fatal("80,000 rows fit into the queue")
+		t.Fatal("140,000 rows fit into the queue")
 	}
 	if refs, search := ix.Lag(); refs != commits*each || search != 0 {
 		t.Fatalf("lag %d, and %d without full text", refs, search)

@@ -18,7 +18,7 @@ import (
 // The format of index.db: another one is deleted and built again.
 const (
 	indexApplication = 0x53424958 // "SBIX"
-	indexVersion     = 1
+	indexVersion     = 2
 )
 
 // indexSchema are the tables of the index. A row of marks says up to which row
@@ -36,7 +36,9 @@ var indexSchema = []string{
 		search_mark INTEGER NOT NULL DEFAULT 0  -- last row in words
 	) STRICT`,
 	// Values that few rows share.
-	`CREATE TABLE refs (key INTEGER, id INTEGER, PRIMARY KEY (key, id)) STRICT, WITHOUT ROWID`,
+	// run is id >> 16, so that inserts touch the newest rows' part of the table
+	// alone, however large it grows; a look-up asks each run.
+	`CREATE TABLE refs (run INTEGER, key INTEGER, id INTEGER, PRIMARY KEY (run, key, id)) STRICT, WITHOUT ROWID`,
 	// Values that many rows share: once for 512 rows, block = id >> 9.
 	`CREATE TABLE blocks (key INTEGER, block INTEGER, PRIMARY KEY (key, block)) STRICT, WITHOUT ROWID`,
 	// Between which times the rows of a block are (ns), and when the last of them expires (ms).

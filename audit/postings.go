@@ -2,7 +2,8 @@ package audit
 
 import (
 	"context"
-	"fmt"
+	"database/sql"
+	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -76,8 +77,8 @@ func (v *indexView) indexed(ctx context.Context, w *walk, lo, hi int64, searchin
 	if err != nil {
 		return ranges(lo, hi, w.newest)
 	}
-	if query, args := v.posting(ctx, w.s, searching); query != "" {
-		return v.hits(ctx, query, args, blocks, w.newest, lo, hi)
+	if fetch := v.posting(ctx, w.s, searching); fetch != nil {
+		return v.hits(ctx, fetch, blocks, w.newest, lo, hi)
 	}
 	if blocks == nil {
 		return ranges(lo, hi, w.newest)
@@ -156,21 +157,19 @@ func scanID(scan func(...any) error) (id int64, err error) {
 	return id, err
 }
 
-// posting is the query for the hits of the value of the selection that has the
-// fewest, "" where it has no such value. The query takes the bounds as its
-// last two arguments.
-func (v *indexView) posting(ctx context.Context, s *selection, searching bool) (string, []any) {
+// fetch reads the first ids of a posting between lo and hi, or the last ones
+// where the newest come first, in that order; at most idChunk.
+type fetch func(ctx context.Context, lo, hi int64, newest bool) ([]int64, error)
+
+// posting reads the hits of the value of the selection that has the fewest; nil
+// where it has no such value.
+func (v *indexView) posting(ctx context.Context, s *selection, searching bool) fetch {
 	best, fewest := -1, countEnough+1
 	for i, keys := range s.ids {
 		n := 0
 		if len(s.ids) > 1 || searching {
 			for _, key := range keys {
-				var count int
-				if err := v.conn.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM refs WHERE key = ? LIMIT ?)`,
-					key, countEnough).Scan(&count); err != nil {
-					count = countEnough
-				}
-				n = min(n+count, countEnough)
+				n = min(n+v.count(ctx, key), countEnough)
 			}
 		}
 		if n < fewest {
@@ -178,30 +177,79 @@ func (v *indexView) posting(ctx context.Context, s *selection, searching bool) (
 		}
 	}
 	if searching && (best < 0 || fewest == countEnough) {
-		return `SELECT rowid AS id FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rowid`, []any{s.text}
+		return func(ctx context.Context, lo, hi int64, newest bool) ([]int64, error) {
+			return collect(ctx, v.conn, "read the index", scanID, `SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?
+				ORDER BY rowid `+direction(newest)+` LIMIT ?`, s.text, lo, hi, idChunk)
+		}
 	}
 	if best < 0 {
-		return "", nil
+		return nil
 	}
-	// The keys are numbers made here; each part of the union is read in the
-	// order of its key, so a page stops early however many hits there are.
-	var parts []string
-	for _, key := range s.ids[best] {
-		parts = append(parts, fmt.Sprintf(`SELECT id FROM refs WHERE key = %d AND id BETWEEN ?1 AND ?2`, key))
+	return v.fetchRefs(s.ids[best])
+}
+
+// count is how many entries a key has, up to countEnough.
+func (v *indexView) count(ctx context.Context, key int64) int {
+	var n int
+	if err := v.conn.QueryRowContext(ctx, `WITH RECURSIVE runs (run) AS (SELECT 0 UNION ALL SELECT run + 1 FROM runs WHERE run < ?)
+		SELECT count(*) FROM (SELECT 1 FROM runs CROSS JOIN refs ON refs.run = runs.run WHERE key = ? LIMIT ?)`,
+		v.refs>>runShift, key, countEnough).Scan(&n); err != nil {
+		return countEnough
 	}
-	return strings.Join(parts, " UNION ") + " ORDER BY id", nil
+	return n
+}
+
+// fetchRefs reads the entries of any of the keys, run by run, so that a page
+// stops early however many hits there are.
+func (v *indexView) fetchRefs(keys []int64) fetch {
+	return func(ctx context.Context, lo, hi int64, newest bool) (ids []int64, err error) {
+		stmt, err := v.conn.PrepareContext(ctx, `SELECT DISTINCT id FROM refs WHERE run = ? AND key IN (?`+strings.Repeat(", ?", len(keys)-1)+
+			`) AND id BETWEEN ? AND ? ORDER BY id `+direction(newest)+` LIMIT ?`)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, stmt.Close()) }()
+		args := make([]any, len(keys)+4)
+		for i, k := range keys {
+			args[i+1] = k
+		}
+		args[len(keys)+1], args[len(keys)+2] = lo, hi
+		first, last, step := lo>>runShift, hi>>runShift, int64(1)
+		if newest {
+			first, last, step = last, first, -1
+		}
+		for run := first; run != last+step && len(ids) < idChunk; run += step {
+			args[0], args[len(keys)+3] = run, idChunk-len(ids)
+			more, err := collect(ctx, prepared{stmt}, "read the index", scanID, "", args...)
+			if err != nil {
+				return nil, err
+			}
+			ids = append(ids, more...)
+		}
+		return ids, nil
+	}
+}
+
+// prepared is a statement as collect asks it.
+type prepared struct{ *sql.Stmt }
+
+func (p prepared) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
+	return p.Stmt.QueryContext(ctx, args...)
+}
+
+func direction(newest bool) string {
+	if newest {
+		return "DESC"
+	}
+	return "ASC"
 }
 
 // hits are the ids that a posting has between lo and hi, as far as they are in
 // the blocks. Where the index fails, the rest is looked through.
-func (v *indexView) hits(ctx context.Context, query string, args []any, blocks []int64, newest bool, lo, hi int64) iter.Seq[part] {
-	if newest {
-		query += " DESC"
-	}
-	query += fmt.Sprintf(" LIMIT %d", idChunk)
+func (v *indexView) hits(ctx context.Context, read fetch, blocks []int64, newest bool, lo, hi int64) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for lo <= hi {
-			ids, err := collect(ctx, v.conn, "read the index", scanID, query, append(slices.Clone(args), lo, hi)...)
+			ids, err := read(ctx, lo, hi, newest)
 			if err != nil {
 				ranges(lo, hi, newest)(yield)
 				return

@@ -33,6 +33,10 @@ const (
 // for 512 rows, which a query then looks through.
 const blockShift = 9
 
+// runShift makes a row's run, within which keys are sorted: entries with random
+// keys spread over a run's pages, not over those of the whole table.
+const runShift = 16
+
 // ref is what the index keeps of a row. It holds no pointers, so a queue of
 // them costs the garbage collector nothing and keeps no body alive.
 type ref struct {
@@ -182,7 +186,7 @@ func (ix *Index) write(ctx context.Context, batch []ref) error {
 	}
 	last := batch[len(batch)-1]
 	err := ix.transact(ctx, func() error {
-		if err := errors.Join(ix.insertPairs("refs", refs), ix.insertPairs("blocks", blocks), ix.insertSpans(ctx, batch)); err != nil {
+		if err := errors.Join(ix.insertPairs("refs", refs, runShift), ix.insertPairs("blocks", blocks, 63), ix.insertSpans(ctx, batch)); err != nil {
 			return err
 		}
 		for i, n := range kinds {
@@ -236,10 +240,11 @@ func (ix *Index) insertSpans(ctx context.Context, batch []ref) error {
 	return nil
 }
 
-// insertPairs inserts in the order of the keys, which touches each page once.
-func (ix *Index) insertPairs(table string, pairs []pair) error {
+// insertPairs inserts in the order of the table, which touches each page once:
+// by runs of 1<<shift, then keys.
+func (ix *Index) insertPairs(table string, pairs []pair, shift uint) error {
 	slices.SortFunc(pairs, func(a, b pair) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.other, b.other))
+		return cmp.Or(cmp.Compare(a.other>>shift, b.other>>shift), cmp.Compare(a.key, b.key), cmp.Compare(a.other, b.other))
 	})
 	stmts := ix.insert[table]
 	return ix.conn.Raw(func(any) error {
@@ -269,12 +274,18 @@ func (ix *Index) prepareInserts(ctx context.Context) error {
 	}
 	ix.insert = map[string][2]driver.StmtExecContext{}
 	return ix.conn.Raw(func(dc any) error {
-		for _, table := range []string{"refs", "blocks"} {
+		for table, values := range map[string]string{
+			"refs": fmt.Sprintf("(?%%[2]d >> %d, ?%%[1]d, ?%%[2]d)", runShift), "blocks": "(?%[1]d, ?%[2]d)",
+		} {
 			var pair [2]driver.StmtExecContext
 			for i, n := range []int{pairsAtOnce, 1} {
+				var rows []string
+				for j := range n {
+					rows = append(rows, fmt.Sprintf(values, 2*j+1, 2*j+2))
+				}
 				// A replay of the same rows, or a value in two places of one row, is no error.
 				s, err := dc.(driver.ConnPrepareContext).PrepareContext(ctx,
-					"INSERT OR IGNORE INTO "+table+" VALUES (?, ?)"+strings.Repeat(", (?, ?)", n-1))
+					"INSERT OR IGNORE INTO "+table+" VALUES "+strings.Join(rows, ", "))
 				if err != nil {
 					return err
 				}

@@ -205,7 +205,7 @@ func TestM9AMalformedHeaderBlockIsRegisteredAndStopsNothing(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Errorf("with %q as the last message the bridge does not start", block)
 			next.hard()
-			<-started
+			_ = <-started // after hard, however it ends
 			_ = next.close(true)
 			return
 		}

@@ -28,6 +28,8 @@ type folder struct {
 	// reading it for every message took two fifths of the loop's time.
 	settingsText string
 	settings     step.Settings
+
+	run stepRun // of the message that is folded; one at a time
 }
 
 // answer is what the sender of a request is told after the commit.
@@ -93,7 +95,7 @@ func (f *folder) fold(b *audit.Batch, it *item, out *folded) error {
 
 // step starts the handling of one message.
 func (f *folder) step(b *audit.Batch, it *item, out *folded) *stepRun {
-	return &stepRun{
+	f.run = stepRun{
 		folder: f, batch: b, it: it, out: out, db: stepDB{batch: b},
 		in: step.Input{
 			Place: step.Place{Incarnation: it.row.Incarnation, Seq: it.row.Seq},
@@ -101,6 +103,7 @@ func (f *folder) step(b *audit.Batch, it *item, out *folded) *stepRun {
 			Settings: f.readSettings(b.State.Settings),
 		},
 	}
+	return &f.run
 }
 
 // readSettings reads what a bridge.started left; it was JSON when it was kept.
