@@ -96,6 +96,7 @@ func (l *loop) recover(ctx context.Context, t trouble) error {
 	if t.session != t.log.session {
 		return nil
 	}
+	l.metrics.rereads.Inc()
 	if t.err != nil {
 		l.log.Warn("a log's reader stopped; checking the log", "stream", t.log.name, "err", t.err)
 	}

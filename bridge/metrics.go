@@ -22,6 +22,7 @@ type metrics struct {
 	replyFailures   prometheus.Counter
 	unwatched       prometheus.Counter
 	untold          prometheus.Counter
+	rereads         prometheus.Counter
 	all             []prometheus.Collector
 }
 
@@ -42,10 +43,11 @@ func newMetrics(b *Bridge) *metrics {
 		publishFailures: counter("signalbox_outbox_failures_total", "Attempts to publish the outbox that failed."),
 		replyFailures:   counter("signalbox_reply_failures_total", "Replies that were not sent."),
 		unwatched:       counter("signalbox_unwatched_appends_total", "Commands whose PubAck nobody waited for: the queue was full."),
+		rereads:         counter("signalbox_reader_restarts_total", "Times that a log was checked and read on because its reader ended by itself."),
 		untold:          counter("signalbox_untold_observations_total", "Observations that were not put into the log: the queue was full."),
 	}
 	m.all = []prometheus.Collector{m.registered, m.batchRows, m.commitSeconds, m.lagSeconds, m.refusals, m.faults, m.retries,
-		m.publishFailures, m.replyFailures, m.unwatched, m.untold}
+		m.publishFailures, m.replyFailures, m.unwatched, m.untold, m.rereads}
 	gauge := func(name, help string, value func() float64) {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}

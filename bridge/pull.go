@@ -120,14 +120,16 @@ func (p *pull) next(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
 }
 
 // pullEnded reads the server's word on a request: how many messages it will
-// not bring any more, or why the consumer cannot go on.
+// not bring any more, or why the consumer cannot go on. A request ends when it
+// is met, when its time is over, or when the next message would exceed its
+// bytes; the server then says what is left of it.
 func pullEnded(h nats.Header) (int, error) {
-	status, text := h.Get("Status"), h.Get("Description")
+	status, text, left := h.Get("Status"), h.Get("Description"), h.Get("Nats-Pending-Messages")
 	switch {
 	case status == "100": // a heartbeat
 		return 0, nil
-	case status == "408", status == "404", status == "409" && strings.Contains(text, "MaxBytes"):
-		return strconv.Atoi(h.Get("Nats-Pending-Messages"))
+	case left != "" && text != "Server Shutdown" && (status == "408" || status == "409"):
+		return strconv.Atoi(left)
 	}
 	return 0, fmt.Errorf("its consumer ended: %s %s", status, text)
 }

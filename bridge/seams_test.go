@@ -274,3 +274,40 @@ func TestALargeEventValueIsReplacedByItsSize(t *testing.T) {
 		t.Errorf("the large value became %+v", e.Big)
 	}
 }
+
+// A log is read through one consumer for as long as nothing is wrong with it,
+// however many pull requests that takes.
+func TestManyMessagesAreReadThroughOneConsumer(t *testing.T) {
+	r := start(t, plan{})
+	js, err := bridge.JetStream(r.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "BUS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumers := func() (names []string) {
+		for name := range stream.ConsumerNames(t.Context()).Name() {
+			names = append(names, name)
+		}
+		return names
+	}
+	before := consumers()
+	const n = 50_000
+	for range n {
+		if err := r.nc.Publish("bus.msg.a.agent.b", make([]byte, 300)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are registered", func() bool {
+		id, err := r.reader.LastID(t.Context())
+		return err == nil && id == n+1
+	})
+	if after := consumers(); len(before) != 1 || len(after) != 1 || after[0] != before[0] {
+		t.Errorf("the log was read through %v, then %v", before, after)
+	}
+}
