@@ -27,7 +27,7 @@ type ReaderOptions struct {
 }
 
 // readerConns is how many reads run at the same time; more wait.
-const readerConns = 4
+const readerConns = 6
 
 // Reader reads a register, in this or another process, whether the bridge
 // runs, has stopped or has crashed. It never writes, makes or migrates

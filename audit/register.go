@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -106,11 +107,37 @@ func (r *Register) open(ctx context.Context) error {
 	if r.conn, err = r.db.Conn(ctx); err != nil {
 		return err
 	}
+	if err := checkVersion(ctx, r.conn); err != nil {
+		return err
+	}
 	r.stmts = map[string]*sql.Stmt{}
 	if err := r.prepareInserts(); err != nil {
 		return err
 	}
 	return r.load()
+}
+
+// minVersion is the oldest SQLite that a register may be written with: those
+// before it can damage a write-ahead log that two connections checkpoint.
+const minVersion = "3.51.3"
+
+func checkVersion(ctx context.Context, conn *sql.Conn) error {
+	var version string
+	if err := conn.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version); err != nil {
+		return err
+	}
+	if olderVersion(version, minVersion) {
+		return fmt.Errorf("SQLite is %s, and must be %s or newer", version, minVersion)
+	}
+	return nil
+}
+
+// olderVersion compares versions of numbers with dots.
+func olderVersion(a, b string) bool {
+	var x, y [3]int
+	_, _ = fmt.Sscanf(a, "%d.%d.%d", &x[0], &x[1], &x[2]) // what is missing counts as 0
+	_, _ = fmt.Sscanf(b, "%d.%d.%d", &y[0], &y[1], &y[2])
+	return slices.Compare(x[:], y[:]) < 0
 }
 
 // dsn is the data source name of a file; a path may hold any character.
@@ -209,7 +236,8 @@ func (r *Register) Exec(query string, args ...any) (sql.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Exec(args...)
+	res, err := s.Exec(args...)
+	return res, judge("writing", err)
 }
 
 // Query implements step.DB on the writer's connection.
@@ -218,7 +246,8 @@ func (r *Register) Query(query string, args ...any) (*sql.Rows, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Query(args...)
+	rows, err := s.Query(args...)
+	return rows, judge("reading", err)
 }
 
 // QueryRow implements step.DB on the writer's connection.

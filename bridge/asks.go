@@ -27,6 +27,7 @@ type asks struct {
 	bridge *Bridge
 	mu     sync.Mutex // guards what follows
 	byID   map[string][]*askWait
+	count  int
 }
 
 func newAsks(b *Bridge) *asks { return &asks{bridge: b, byID: map[string][]*askWait{}} }
@@ -42,7 +43,11 @@ func (s *service) respondAsk(asker string, wait time.Duration) responder {
 		w := &askWait{request: r, asker: asker, acc: acc, until: time.Now().Add(wait)}
 		// It waits from now on; what came before is looked up by a query worker,
 		// which answers it if it still waits.
-		b.asks.add(w)
+		if !b.asks.add(w) {
+			b.metrics.refused(wire.TooManyRequests)
+			b.asks.reply(w, nil) // it is queued, and the response can be asked for again
+			return
+		}
 		if !s.enqueue(query{run: func(ctx context.Context) { b.asks.lookBack(ctx, w) }}) {
 			b.metrics.unwatched.Inc()
 			b.asks.lookedAt(w)
@@ -50,10 +55,16 @@ func (s *service) respondAsk(asker string, wait time.Duration) responder {
 	}
 }
 
-func (a *asks) add(w *askWait) {
+// add makes w wait; false when too many do.
+func (a *asks) add(w *askWait) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.count >= maxWaiters {
+		return false
+	}
+	a.count++
 	a.byID[w.acc.CorrelationID] = append(a.byID[w.acc.CorrelationID], w)
+	return true
 }
 
 // settle answers one ask that still waits.
@@ -62,6 +73,7 @@ func (a *asks) settle(w *askWait, response *audit.Row) {
 	list := a.byID[w.acc.CorrelationID]
 	i := slices.Index(list, w)
 	if i >= 0 {
+		a.count--
 		if list = slices.Delete(list, i, i+1); len(list) == 0 {
 			delete(a.byID, w.acc.CorrelationID)
 		} else {
@@ -141,6 +153,20 @@ func (a *asks) lookedAt(w *askWait) {
 	over := !time.Now().Before(w.until)
 	a.mu.Unlock()
 	if over {
+		a.settle(w, nil)
+	}
+}
+
+// end answers all asks: the bridge stops, and the register has the response
+// later.
+func (a *asks) end() {
+	var all []*askWait
+	a.mu.Lock()
+	for _, list := range a.byID {
+		all = append(all, list...)
+	}
+	a.mu.Unlock()
+	for _, w := range all {
 		a.settle(w, nil)
 	}
 }

@@ -205,7 +205,9 @@ func TestM9AMalformedHeaderBlockIsRegisteredAndStopsNothing(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Errorf("with %q as the last message the bridge does not start", block)
 			next.hard()
-			_ = <-started // after hard, however it ends
+			if err := <-started; err != nil {
+				t.Log(err)
+			}
 			_ = next.close(true)
 			return
 		}

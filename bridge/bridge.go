@@ -26,6 +26,9 @@ const RulesVersion = "1"
 // drainWithin bounds what a stop waits for: open requests and the outbox.
 const drainWithin = 8 * time.Second
 
+// drainQuiet is how many looks in a row must find nothing left to wait for.
+const drainQuiet = 4
+
 // Bounds of what the bridge publishes without waiting for each.
 const (
 	publishPending   = 4096
@@ -149,8 +152,17 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 	if b.index != nil {
 		spawn(b.follow)
 	}
-	if err := l.open(life); err != nil {
+	// Before it takes requests there is nothing to finish: a stop is at once.
+	opening, opened := context.WithCancel(life)
+	unlink := context.AfterFunc(ctx, opened)
+	err := l.open(opening)
+	unlink()
+	opened()
+	if err != nil {
 		l.stop()
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	b.health.green(PartStart)
@@ -186,7 +198,13 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 	case <-hard.Done():
 	}
 	stop := svc.micro.Stop()
-	return errors.Join(b.drain(hard, failed), stop)
+	err = errors.Join(b.drain(hard, failed), stop)
+	b.asks.end()
+	if b.nc.IsConnected() {
+		// The last answers; who does not get one asks again.
+		_ = b.nc.FlushTimeout(time.Second)
+	}
+	return err
 }
 
 // drain waits, within a bound, until every request is answered and what the
@@ -196,8 +214,12 @@ func (b *Bridge) drain(hard context.Context, failed <-chan error) error {
 	defer bound.Stop()
 	tick := time.NewTicker(janitorEvery)
 	defer tick.Stop()
-	last := b.outboxLast.Load()
-	for b.waiters.waiting() > 0 || b.outboxSeen.Load() < last {
+	last, quiet := b.outboxLast.Load(), 0
+	// Requests that have arrived are still being handed to their endpoints.
+	for quiet < drainQuiet {
+		if quiet++; b.waiters.waiting() > 0 || b.outboxSeen.Load() < last {
+			quiet = 0
+		}
 		select {
 		case err := <-failed:
 			return err

@@ -212,3 +212,25 @@ func TestTheSearchForAForkAsksFewQuestions(t *testing.T) {
 		t.Errorf("fork %d after %d questions, %v; want %d", got, asked, err, fork)
 	}
 }
+
+// A log that is silent is checked again and again; what is found of it is the
+// same until its first message is folded.
+func TestASilentLogOpensOneIncarnationHoweverOftenItIsChecked(t *testing.T) {
+	l := &loop{lastInc: 7}
+	r := &logReader{logSpec: logSpec{name: "TAP"}}
+	for range 3 {
+		v, err := check(r.cursor, r.known, r.name, evidence{streamID: "s", first: 1, ours: true}, l.nextIncarnation(r))
+		if err != nil || v.opens == nil || v.opens.ID != 8 {
+			t.Fatalf("the verdict is %+v, %v; want incarnation 8", v, err)
+		}
+		if r.verdict.opens != nil && !v.same(r.verdict, r.cursor) {
+			t.Error("the same finding counts as another")
+		}
+		r.verdict, l.lastInc = v, v.opens.ID
+	}
+	r.known, r.cursor = true, audit.Cursor{Stream: "TAP", Incarnation: 8, StreamID: "s", FirstSeq: 1, Seq: 4}
+	v, err := check(r.cursor, r.known, r.name, evidence{streamID: "other", first: 1}, l.nextIncarnation(r))
+	if err != nil || v.opens.ID != 9 || v.same(r.verdict, r.cursor) {
+		t.Errorf("another stream gives %+v, %v; want incarnation 9", v.opens, err)
+	}
+}

@@ -58,7 +58,15 @@ func queryCounter(db step.DB, _ string, body []byte) (any, error) {
 	return map[string]int64{"value": v}, err
 }
 
-func (counter) Due(db step.DB, nowMS int64, limit int) ([]step.Deadline, error) {
+func (c counter) Due(db step.DB, nowMS int64, limit int) ([]step.Deadline, error) {
+	switch v, err := c.Value(db, "undue"); {
+	case err != nil:
+		return nil, err
+	case v == 1:
+		return nil, errors.New("the counter cannot say")
+	case v == 2:
+		panic("the counter cannot say")
+	}
 	rows, err := db.Query(`SELECT key, deadline_ms FROM counter WHERE deadline_ms <= ? ORDER BY deadline_ms, key LIMIT ?`, nowMS, limit)
 	if err != nil {
 		return nil, err

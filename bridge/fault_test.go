@@ -173,7 +173,7 @@ func publish(t *testing.T, r *rig, prefix string, n int) {
 // the outbox, before and after it happened.
 func TestEveryStepAfterTheCommitMayFail(t *testing.T) {
 	const n = 60
-	for _, step := range []bridge.Step{bridge.BeforeReply, bridge.BeforePublish, bridge.AfterPublish} {
+	for _, step := range []bridge.Step{bridge.BeforeReply, bridge.BeforePublish, bridge.AfterPublish, bridge.BeforeAppend, bridge.AfterAppendLog} {
 		t.Run(strings.ReplaceAll(string(step), " ", "-"), func(t *testing.T) {
 			f := &faulty{step: string(step), nth: 4, err: errors.New("injected")}
 			r := start(t, f.plan(plan{}))

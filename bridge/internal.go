@@ -127,7 +127,10 @@ func (s *stepRun) outboxRefused(body []byte) (any, *wire.Error, error) {
 // tick handles what is due, each deadline in a step of its own: one that fails
 // is loud and keeps no other from being handled.
 func (s *stepRun) tick() error {
-	due, err := s.machines.due(&s.db, s.in.NowMS, maxDue)
+	due, err := s.machines.due(&s.db, s.in.NowMS, maxDue, func(m Machine, err error) {
+		s.out.faults++
+		s.loud(m.Name(), s.it.row, fmt.Errorf("its deadlines cannot be read: %w", err))
+	})
 	if err != nil {
 		return err
 	}

@@ -75,9 +75,14 @@ func (it *item) address(root wire.Root, headers error) {
 	addr, err := root.Parse(it.row.Subject)
 	it.addr = addr
 	it.row.Kind, it.row.From = addr.Kind, addr.From
-	it.requestID = it.row.Header.First(wire.HeaderRequestID)
-	if addr.Kind == wire.Msg && addr.To.Class == wire.ToTopic && it.envelope.Topic == "" {
-		it.envelope.Topic = addr.To.Name
+	if it.requestID = it.row.Header.First(wire.HeaderRequestID); it.requestID != "" && !wire.Visible(it.requestID) {
+		it.requestID = "" // nobody can wait for it
+		if headers == nil {
+			headers = wire.Errorf(wire.HeaderInvalid, "header %s is not 1 to 128 visible characters", wire.HeaderRequestID)
+		}
+	}
+	if addr.Kind == wire.Msg && addr.To.Class == wire.ToTopic {
+		it.envelope.Topic = addr.To.Name // the header is for messages to an agent or a role
 	}
 	if err == nil {
 		it.row.To = addr.To.String()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
 	"signalbox/audit"
@@ -38,6 +39,9 @@ type loop struct {
 	batch    []*item
 	lastInc  int64
 	opened   bool // bridge.started is in the log
+
+	reconnects uint64 // of the connection, that have been dealt with
+	apart      bool   // it was seen to be lost
 
 	tick     *time.Timer
 	idle     *time.Timer
@@ -73,25 +77,51 @@ func (l *loop) open(ctx context.Context) error {
 		if err := l.check(ctx, r, true); err != nil {
 			return err
 		}
+		for r == l.logs[0] && !r.again.IsZero() && ctx.Err() == nil {
+			pause(ctx, time.Until(r.again))
+			if err := l.check(ctx, r, true); err != nil {
+				return err
+			}
+		}
+	}
+	l.reconnects = l.nc.Stats().Reconnects
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	l.opened = true
 	return l.sayStarted(ctx)
+}
+
+// pause waits for d or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
 }
 
 // sayStarted appends the first command after a start of the bridge or of the
 // embedded server, and waits until the log has it: rules know their settings
 // from it alone.
 func (l *loop) sayStarted(ctx context.Context) error {
-	raw, err := json.Marshal(Started{Instance: l.config.Instance, Version: l.config.Version,
-		RulesVersion: RulesVersion, Settings: l.config.Settings, Embedded: l.config.Embedded})
+	raw, err := json.Marshal(l.startedBody())
 	if err != nil {
 		return err
 	}
+	m := &nats.Msg{Subject: l.config.Root.Command(wire.Bridge, bridgeName, verbStarted), Data: raw,
+		Header: nats.Header{wire.HeaderMsgID: {uuid.NewString()}}} // a lost PubAck must not double it
 	retry := backoff.NewExponentialBackOff(backoff.WithMaxElapsedTime(startedWithin))
 	return backoff.Retry(func() error {
-		_, err := l.js.Publish(ctx, l.config.Root.Command(wire.Bridge, bridgeName, verbStarted), raw)
+		_, err := l.js.PublishMsg(ctx, m)
 		return err
 	}, backoff.WithContext(retry, ctx))
+}
+
+func (l *loop) startedBody() Started {
+	return Started{Instance: l.config.Instance, Version: l.config.Version, RulesVersion: RulesVersion,
+		Settings: l.config.Settings, Embedded: l.config.Embedded}
 }
 
 // stop ends the readers and waits for them.
@@ -124,6 +154,8 @@ func (l *loop) run(ctx context.Context) error {
 	l.tick, l.idle = time.NewTimer(time.Hour), time.NewTimer(idleCheck)
 	defer l.tick.Stop()
 	defer l.idle.Stop()
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
 	l.foldedAt = time.Now()
 	l.notTick = l.foldedAt.Add(l.config.FirstTick)
 	if err := l.armTick(false); err != nil {
@@ -141,8 +173,12 @@ func (l *loop) run(ctx context.Context) error {
 			if err := l.recover(ctx, t); err != nil {
 				return err
 			}
-		case s := <-l.status:
-			if err := l.connection(ctx, s); err != nil {
+		case <-l.status:
+			if err := l.connection(ctx); err != nil {
+				return err
+			}
+		case <-beat.C:
+			if err := l.beat(ctx); err != nil {
 				return err
 			}
 		case <-l.idle.C:
@@ -151,9 +187,7 @@ func (l *loop) run(ctx context.Context) error {
 			}
 			l.idle.Reset(idleCheck)
 		case <-l.tick.C:
-			if err := l.sendTick(); err != nil {
-				return err
-			}
+			l.sendTick()
 		}
 	}
 }
@@ -289,6 +323,7 @@ func (l *loop) committed(ctx context.Context, out *folded, took time.Duration) {
 			c.StreamID, c.FirstSeq = it.opens.StreamID, it.opens.FirstSeq
 		}
 		c.Incarnation, c.Seq, it.log.known, it.log.pending = it.row.Incarnation, it.row.Seq, true, it.pending
+		it.log.failures = 0
 		it.log.ahead.Release(int64(it.size))
 	}
 	if err := l.config.on(BeforeReply); err != nil {

@@ -1,10 +1,13 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 
+	"signalbox/audit"
 	"signalbox/step"
 )
 
@@ -80,13 +83,18 @@ func (m machines) tables() []string {
 }
 
 // due are the deadlines at or before nowMS over all machines, in the order in
-// which they are handled: by time, machine, key.
-func (m machines) due(db step.DB, nowMS int64, limit int) ([]dueItem, error) {
+// which they are handled: by time, machine, key. A machine that cannot say is
+// left out and reported as a fault; the error is of the register.
+func (m machines) due(db step.DB, nowMS int64, limit int, fault func(Machine, error)) ([]dueItem, error) {
 	var items []dueItem
 	for i, machine := range m.all {
-		deadlines, err := machine.Due(db, nowMS, limit)
-		if err != nil {
+		deadlines, err := askDue(machine, db, nowMS, limit)
+		switch {
+		case err == nil:
+		case audit.Retryable(err) || errors.Is(err, audit.ErrFatal):
 			return nil, fmt.Errorf("deadlines of %s: %w", machine.Name(), err)
+		default:
+			fault(machine, err)
 		}
 		for _, d := range deadlines {
 			items = append(items, dueItem{order: i, machine: machine, deadline: d})
@@ -102,6 +110,16 @@ func (m machines) due(db step.DB, nowMS int64, limit int) ([]dueItem, error) {
 		return strings.Compare(a.deadline.Key, b.deadline.Key)
 	})
 	return items[:min(limit, len(items))], nil
+}
+
+// askDue asks a machine; a panic is an error like any other.
+func askDue(m Machine, db step.DB, nowMS int64, limit int) (due []step.Deadline, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			due, err = nil, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return m.Due(db, nowMS, limit)
 }
 
 type dueItem struct {

@@ -104,13 +104,21 @@ func (p *publisher) send(ctx context.Context) error {
 // What was sent before is then known to be in the log or not, however long ago
 // that was, and nothing is sent twice.
 func (p *publisher) catchUp(ctx context.Context) error {
-	ask, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	stream, err := p.js.Stream(ask, p.config.Stream)
-	if err != nil {
-		return fmt.Errorf("stream %s: %w", p.config.Stream, err)
+	for {
+		ask, cancel := context.WithTimeout(ctx, publishTimeout)
+		stream, err := p.js.Stream(ask, p.config.Stream)
+		if err == nil {
+			err = p.position.wait(ask, stream.CachedInfo().State.LastSeq)
+		}
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || stream == nil:
+			return fmt.Errorf("stream %s: %w", p.config.Stream, err)
+		}
+		// Far behind, or the log went back meanwhile: its end is another now.
 	}
-	return p.position.wait(ctx, stream.CachedInfo().State.LastSeq)
 }
 
 // publish sends the entries in order and waits for what the server says of
@@ -120,9 +128,7 @@ func (p *publisher) publish(ctx context.Context, entries []audit.Outgoing) error
 	for i := range entries {
 		f, err := p.js.PublishMsgAsync(&nats.Msg{Subject: entries[i].Subject, Header: nats.Header(entries[i].Header), Data: entries[i].Body})
 		if refusedForGood(err) {
-			if err := p.giveUp(entries[i], err); err != nil {
-				return err
-			}
+			p.giveUp(entries[i], err)
 			futures = append(futures, nil)
 			continue
 		}
@@ -146,9 +152,7 @@ func (p *publisher) publish(ctx context.Context, entries []audit.Outgoing) error
 			if !refusedForGood(err) {
 				return fmt.Errorf("publish %s: %w", entries[i].Subject, err)
 			}
-			if err := p.giveUp(entries[i], err); err != nil {
-				return err
-			}
+			p.giveUp(entries[i], err)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -157,7 +161,7 @@ func (p *publisher) publish(ctx context.Context, entries []audit.Outgoing) error
 }
 
 // duplicate settles what the server took for a repeat: of the entry itself, or
-// of another message that used up its id. The latter is sent without the header.
+// of another message that used up its id. The latter is sent under another.
 func (p *publisher) duplicate(ctx context.Context, o audit.Outgoing, seq uint64) error {
 	m, err := stored(ctx, p.nc, p.config.Stream, seq, false)
 	if err != nil && !errors.Is(err, errNoMessage) {
@@ -170,7 +174,7 @@ func (p *publisher) duplicate(ctx context.Context, o audit.Outgoing, seq uint64)
 	for name, values := range o.Header {
 		h[name] = values
 	}
-	h.Del(wire.HeaderMsgID)
+	h.Set(wire.HeaderMsgID, o.ID+".again") // it too may be sent twice within the window
 	h.Set(wire.HeaderOutboxID, o.ID)
 	_, err = p.js.PublishMsg(ctx, &nats.Msg{Subject: o.Subject, Header: h, Data: o.Body})
 	return err
@@ -188,7 +192,7 @@ func refusedForGood(err error) bool {
 }
 
 // giveUp says through the log that an entry will never be taken.
-func (p *publisher) giveUp(o audit.Outgoing, cause error) error {
+func (p *publisher) giveUp(o audit.Outgoing, cause error) {
 	p.log.Error("an event can never be published", "id", o.ID, "subject", o.Subject, "err", cause)
-	return p.appendCommand(bridgeName, verbOutboxRefused, outboxRefused{ID: o.ID, Error: cause.Error()})
+	p.tell(verbOutboxRefused, outboxRefused{ID: o.ID, Error: cause.Error()})
 }

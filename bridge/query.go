@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +74,9 @@ func (s *service) ask(q question) micro.HandlerFunc {
 			}
 			if errors.Is(err, context.DeadlineExceeded) {
 				err = wire.Errorf(wire.NotReady, "the query took longer than %s", queryTimeout).WithHint("narrow it with more filters")
+			}
+			if errors.Is(err, context.Canceled) {
+				err = wire.Errorf(wire.NotReady, "the bridge stops").WithHint("ask again when it is back")
 			}
 			if err != nil {
 				s.refuse(r, err)
@@ -144,6 +148,11 @@ func (b *Bridge) queryLog(ctx context.Context, _ string, body []byte) (any, erro
 	var q LogQuery
 	if err := step.Decode(body, &q); err != nil {
 		return nil, err
+	}
+	for _, k := range q.Kind {
+		if !slices.Contains([]wire.Kind{wire.Msg, wire.Cmd, wire.Evt, wire.Tap}, k) {
+			return nil, wire.Errorf(wire.BodyInvalid, "kind %.50q is none of msg, cmd, evt and tap", k)
+		}
 	}
 	page, err := b.reader.Log(ctx, audit.Filter{Trace: q.Trace, Correlation: q.Correlation, From: q.From, To: q.To, Topic: q.Topic,
 		Subject: q.Subject, Type: wire.Type(q.Type), Kinds: q.Kind, ForAgent: q.ForAgent, Since: q.Since, Until: q.Until,

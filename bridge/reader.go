@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/semaphore"
@@ -30,6 +31,10 @@ type logReader struct {
 	known   bool   // the register has a cursor for it
 	pending uint64 // messages behind the last one received
 
+	verdict  verdict   // from which it is being read
+	failures int       // since a message of it was folded
+	again    time.Time // when it is to be checked again; zero when it has passed
+
 	session int
 	stop    context.CancelFunc
 	joined  sync.WaitGroup
@@ -47,6 +52,7 @@ type trouble struct {
 // until halt, or until something is wrong with the log, which it reports.
 func (l *logReader) start(ctx context.Context, v verdict, b builder, js jetstream.JetStream, out chan<- item, report chan<- trouble) {
 	l.session++
+	l.verdict = v
 	ctx, l.stop = context.WithCancel(ctx)
 	l.ahead = semaphore.NewWeighted(aheadBytes)
 	b.log, b.session, b.stream, b.incarnation, b.tap = l, l.session, l.name, v.incarnation, l.tap

@@ -311,3 +311,20 @@ func TestManyMessagesAreReadThroughOneConsumer(t *testing.T) {
 		t.Errorf("the log was read through %v, then %v", before, after)
 	}
 }
+
+func TestAMachineThatCannotSayWhatIsDueStopsNothing(t *testing.T) {
+	r := start(t, plan{})
+	r.request(t, "bus.api.me.counter.add", body(add{Key: "k", N: 1, ExpireMS: 50}), nil)
+	for n := range int64(2) { // 1: an error, 2: a panic
+		if got := r.request(t, "bus.api.me.counter.add", body(add{Key: "undue", N: 1}), nil)["value"]; got != float64(n+1) {
+			t.Fatalf("the counter is %v, want %d", got, n+1)
+		}
+		if err := r.nc.Publish("bus.cmd.signalbox.clock.tick", []byte(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+		r.settled(t)
+	}
+	r.request(t, "bus.api.me.counter.add", body(add{Key: "undue", N: 1}), nil) // 3: it can again
+	db := r.db(t)
+	eventually(t, "the deadline is handled", func() bool { return one[int](t, db, `SELECT count(*) FROM echo WHERE key = 'k' AND heard = 1`) == 1 })
+}

@@ -177,7 +177,14 @@ func (s *service) await(r micro.Request, addr wire.Address, subject string, h wi
 		s.refuse(r, wire.Errorf(wire.TooManyRequests, "%d requests wait already", maxWaiters).WithHint("try again"))
 		return
 	}
+	if err := s.config.on(BeforeAppend); err != nil {
+		s.log.Error("a command was not appended", "err", err)
+		return // it is lost, as it can be on its way; its waiter says so in time
+	}
 	future, err := s.js.PublishMsgAsync(&nats.Msg{Subject: subject, Header: nats.Header(h), Data: body})
+	if err == nil {
+		err = s.config.on(AfterAppendLog) // an error: it was appended all the same
+	}
 	if err != nil {
 		s.waiters.fail(key, one, publishError(err))
 		return
@@ -246,6 +253,11 @@ func (b *Bridge) reply(r micro.Request, status int, body []byte) {
 			text = e.Error.Error()
 		}
 		err = r.Error(strconv.Itoa(status), headerText(text), body)
+	}
+	if errors.Is(err, nats.ErrMaxPayload) {
+		large := wire.Errorf(wire.BodyTooLarge, "the reply has %d bytes, more than the server carries", len(body)).
+			WithHint("ask for less at once")
+		err = r.Error(strconv.Itoa(large.Code.Status()), large.Error(), large.Body())
 	}
 	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		b.metrics.replyFailures.Inc()

@@ -258,3 +258,32 @@ func TestAStreamThatCannotBeReadIsRefusedAndUntouched(t *testing.T) {
 		}
 	})
 }
+
+// What happens to a stream of others keeps nothing of ours from being done.
+func TestADeletedTappedStreamDoesNotStopTheBus(t *testing.T) {
+	dir := t.TempDir()
+	orders(t, dir, nil)
+	r := start(t, plan{dir: dir, config: tapOrders})
+	tapped(t, r, "ORDERS", 10)
+	js, err := jetstream.New(r.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), "ORDERS"); err != nil {
+		t.Fatal(err)
+	}
+	red := func() bool { _, red := r.bridge.Health().Red()[bridge.PartCheck]; return red }
+	eventually(t, "health says so", red)
+	if got := r.request(t, "bus.api.me.counter.add", body(add{Key: "k", N: 1}), nil)["value"]; got != 1.0 {
+		t.Errorf("a command answers %v meanwhile", got)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	say(t, r.nc, "orders.new", 3, 0)
+	tapped(t, r, "ORDERS", 3)
+	eventually(t, "health is well again", func() bool { return !red() })
+	if n := one[int](t, r.db(t), `SELECT count(*) FROM incarnations WHERE stream = 'ORDERS' AND reason = 'log_went_back'`); n != 1 {
+		t.Errorf("%d new incarnations of the tap, want 1", n)
+	}
+}

@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
+	"path/filepath"
 	"runtime/debug"
 	"syscall"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"signalbox/audit"
@@ -19,7 +23,9 @@ import (
 const (
 	janitorEvery = 25 * time.Millisecond
 	watchEvery   = 2 * time.Second
+	thawMost     = 5 * time.Minute
 	restEvery    = 20 * time.Second
+	restFor      = 5 * time.Minute
 	restRows     = 10_000 // fewer leave nothing worth giving back
 )
 
@@ -53,11 +59,11 @@ func (b *Bridge) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	start := time.Now()
-	wall, diskLow := start.Round(0), false
+	wall, disk := start.Round(0), disks{}
 	var behind stall
-	rested := rest{at: start}
+	rested := rest{at: start, rows: b.rows.Load()}
 	for {
-		b.watchDisk(ctx, &diskLow)
+		b.watchDisk(ctx, &disk)
 		b.watchStream(ctx)
 		reason := b.lag().reason()
 		if reason == "" {
@@ -97,21 +103,25 @@ func (s *stall) reason(last, position uint64, now time.Time) string {
 	return ""
 }
 
-// rest is when memory was last given back, and the rows then.
+// rest remembers when there was work, and when memory was given back.
 type rest struct {
-	at   time.Time
-	rows int64
+	rows     int64
+	busy, at time.Time
 }
 
-// rest gives memory back to the system after a burst: the runtime collects
-// nothing while nothing is allocated, and so keeps what the burst took.
-func (b *Bridge) rest(last *rest) {
-	rows := b.rows.Load()
-	if b.backlog.Load() > 0 || rows < last.rows+restRows || time.Since(last.at) < restEvery {
+// rest gives memory back to the system for a while after a burst: the runtime
+// collects nothing while nothing is allocated, and so keeps what the burst, and
+// the stream's account of it until its messages expire, took.
+func (b *Bridge) rest(r *rest) {
+	now, rows := time.Now(), b.rows.Load()
+	if rows > r.rows+restRows || b.backlog.Load() > 0 {
+		r.rows, r.busy = rows, now
 		return
 	}
-	debug.FreeOSMemory()
-	last.at, last.rows = time.Now(), rows
+	if now.Sub(r.busy) < restFor && now.Sub(r.at) > restEvery {
+		debug.FreeOSMemory()
+		r.at = now
+	}
 }
 
 // instant is a time as bodies of the bridge write it.
@@ -120,11 +130,11 @@ func instant(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // observation is something that the bridge has seen outside the log.
 type observation struct {
 	verb string
-	body map[string]any
+	body any
 }
 
 // tell queues an observation for the log. It never waits.
-func (b *Bridge) tell(verb string, body map[string]any) {
+func (b *Bridge) tell(verb string, body any) {
 	select {
 	case b.observations <- observation{verb, body}:
 	default:
@@ -146,52 +156,79 @@ func (b *Bridge) report(ctx context.Context) {
 				continue
 			}
 			retry := backoff.NewExponentialBackOff(backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+			m := &nats.Msg{Subject: b.config.Root.Command(wire.Bridge, bridgeName, o.verb), Data: raw,
+				Header: nats.Header{wire.HeaderMsgID: {uuid.NewString()}}} // a lost PubAck must not double it
 			// It ends without success with ctx only.
 			_ = backoff.Retry(func() error {
-				_, err := b.js.Publish(ctx, b.config.Root.Command(wire.Bridge, bridgeName, o.verb), raw)
+				_, err := b.js.PublishMsg(ctx, m)
 				return err
 			}, backoff.WithContext(retry, ctx))
 		}
 	}
 }
 
-func (b *Bridge) watchDisk(ctx context.Context, low *bool) {
+// watchDisk looks at the disks of the data and of the register.
+func (b *Bridge) watchDisk(ctx context.Context, d *disks) {
 	if b.config.DataDir == "" {
 		return
 	}
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(b.config.DataDir, &fs); err != nil {
-		b.health.red(PartDisk, fmt.Sprintf("free space of %s is unknown: %v", b.config.DataDir, err))
-		return
+	reason, least, floorOfLeast := "", int64(math.MaxInt64), int64(0)
+	for _, dir := range []string{b.config.DataDir, filepath.Dir(b.reader.Path())} {
+		var fs syscall.Statfs_t
+		if err := syscall.Statfs(dir, &fs); err != nil {
+			b.health.red(PartDisk, fmt.Sprintf("free space of %s is unknown: %v", dir, err))
+			return
+		}
+		free, total := int64(fs.Bavail)*fs.Bsize, int64(fs.Blocks)*fs.Bsize
+		floor := Floor(b.config.MinFree, total)
+		if free < floor {
+			reason = fmt.Sprintf("%s has %d MiB free, at least %d MiB must be", dir, free>>20, floor>>20)
+		}
+		if free < least {
+			least, floorOfLeast = free, floor
+		}
 	}
-	free, total := int64(fs.Bavail)*fs.Bsize, int64(fs.Blocks)*fs.Bsize
-	b.diskFree.Store(free)
-	floor := Floor(b.config.MinFree, total)
-	was := *low
-	if *low = free < floor; *low {
-		b.health.red(PartDisk, fmt.Sprintf("%d MiB free, at least %d MiB must be", free>>20, floor>>20))
-	} else {
-		b.health.green(PartDisk)
-	}
+	b.diskFree.Store(least)
+	b.health.set(PartDisk, reason)
+	low := reason != ""
 	// Before anything is said: a frozen stream takes no word.
-	if !*low && b.frozen.Load() && b.config.RestartServer != nil {
+	if !low && b.frozen.Load() && b.config.RestartServer != nil && time.Now().After(d.thaw) {
+		d.wait = min(max(2*d.wait, watchEvery), thawMost) // a disk that only looks well is left alone
+		d.thaw = time.Now().Add(d.wait)
 		b.thaw(ctx)
 	}
-	if *low != was {
-		b.tell(verbDisk, map[string]any{"low": *low, "free_bytes": free, "floor_bytes": floor})
+	if !b.frozen.Load() && time.Since(d.thaw) > thawMost {
+		d.wait = 0
+	}
+	if low != d.low {
+		d.low = low
+		b.tell(verbDisk, map[string]any{"low": low, "free_bytes": least, "floor_bytes": floorOfLeast})
 	}
 	if size, err := audit.WALBytes(b.reader.Path()); err == nil {
 		b.walBytes.Store(size)
-		if b.health.set(PartWAL, ""); size > audit.WALAlarm {
-			b.health.red(PartWAL, fmt.Sprintf("the write-ahead log has %d MiB: some reader holds an old transaction open", size>>20))
-		}
+		b.health.set(PartWAL, walReason(size))
 	}
+}
+
+// disks is what the watch remembers of the disks.
+type disks struct {
+	low  bool
+	thaw time.Time     // not before, the next restart of the server
+	wait time.Duration // between restarts
+}
+
+func walReason(size int64) string {
+	if size <= audit.WALAlarm {
+		return ""
+	}
+	return fmt.Sprintf("the write-ahead log has %d MiB: some reader holds an old transaction open", size>>20)
 }
 
 // thaw restarts the embedded server: a stream that met a full disk takes
 // nothing more until then, though there is space again.
 func (b *Bridge) thaw(ctx context.Context) {
 	b.log.Warn("there is space again; restarting the embedded server, whose streams are frozen")
+	b.restarted.Store(true) // before the first client is back
 	if err := b.config.RestartServer(ctx); err != nil {
 		b.health.red(PartFrozen, "the embedded server did not restart: "+err.Error())
 		b.log.Error("the embedded server did not restart", "err", err)
@@ -200,7 +237,6 @@ func (b *Bridge) thaw(ctx context.Context) {
 	from := time.Unix(0, b.frozenAt.Load())
 	b.frozen.Store(false)
 	b.health.green(PartFrozen)
-	b.restarted.Store(true)
 	b.tell(verbOverflow, map[string]any{"kind": "out_of_space", "from": instant(from),
 		"until": instant(time.Now())})
 }

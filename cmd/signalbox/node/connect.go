@@ -26,6 +26,8 @@ func (n *node) connect(ctx context.Context) (err error) {
 	opts := []nats.Option{
 		nats.Name("signalbox " + n.config.Instance),
 		nats.MaxReconnects(-1), // for ever: the register waits for the log
+		// Also when it is refused: a server that starts may know no account yet.
+		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(500 * time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 500*time.Millisecond),
 		nats.RetryOnFailedConnect(false), nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2),
 		nats.ReconnectBufSize(8 << 20),

@@ -54,16 +54,17 @@ type node struct {
 	options Options
 	log     *slog.Logger
 
-	lock   *audit.Lock
-	server *embeddednats.Server // nil with an external server
-	conn   *nats.Conn
-	reg    *audit.Register
-	reader *audit.Reader
-	index  *audit.Index
-	check  *audit.Checkpointer
-	bridge *bridge.Bridge
-	http   *httpServer
-	drops  chan embeddednats.DropReport
+	lock         *audit.Lock
+	registerLock *audit.Lock          // of the register's directory, where it is another
+	server       *embeddednats.Server // nil with an external server
+	conn         *nats.Conn
+	reg          *audit.Register
+	reader       *audit.Reader
+	index        *audit.Index
+	check        *audit.Checkpointer
+	bridge       *bridge.Bridge
+	http         *httpServer
+	drops        chan embeddednats.DropReport
 }
 
 // Run starts a node and runs it until ctx ends: it then stops taking requests,
@@ -96,6 +97,12 @@ func (n *node) start(ctx context.Context) (err error) {
 		return err
 	}
 	path := n.config.RegisterPath()
+	if dir := filepath.Dir(path); !sameDir(dir, n.config.DataDir) {
+		// Another node may have another data directory and the same register.
+		if n.registerLock, err = audit.LockDir(dir); err != nil {
+			return err
+		}
+	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !n.options.NewRegister {
 		owner, err := bridge.Claimed(ctx, js, n.config.Bus.Stream)
 		if err != nil {
@@ -266,9 +273,18 @@ func (n *node) stop() error {
 	if n.reg != nil {
 		errs = append(errs, n.reg.Close())
 	}
+	if n.registerLock != nil {
+		errs = append(errs, n.registerLock.Release())
+	}
 	if n.lock != nil {
 		_ = os.Remove(filepath.Join(n.config.DataDir, "nats.url")) // it names a server that is gone
 		errs = append(errs, n.lock.Release())
 	}
 	return errors.Join(errs...)
+}
+
+func sameDir(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
