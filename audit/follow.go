@@ -16,9 +16,9 @@ import (
 // Bounds of the follower.
 const (
 	queueRows   = 1 << 17   // rows offered and not yet taken
-	batchRows   = 60_000    // rows of one transaction
+	batchRows   = 32_768    // rows of one transaction
 	eagerRows   = batchRows // so many do not wait for linger
-	linger      = time.Second
+	linger      = 500 * time.Millisecond
 	pairsAtOnce = 64 // pairs of one INSERT
 	wordRows    = 500
 	wordBytes   = 1 << 20

@@ -155,7 +155,7 @@ func (b *Bridge) report(ctx context.Context) {
 				b.log.Error("an observation cannot be written", "verb", o.verb, "err", err)
 				continue
 			}
-			retry := backoff.NewExponentialBackOff(backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+			retry := backoff.NewExponentialBackOff(backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 			m := &nats.Msg{Subject: b.config.Root.Command(wire.Bridge, bridgeName, o.verb), Data: raw,
 				Header: nats.Header{wire.HeaderMsgID: {uuid.NewString()}}} // a lost PubAck must not double it
 			// It ends without success with ctx only.

@@ -120,12 +120,20 @@ func TestM12DiskFull(t *testing.T) {
 			t.Errorf("acknowledged message %d has %d rows", n, rows)
 		}
 	}
-	if n := number(t, b.register(), `SELECT count(*) FROM messages WHERE subject='bus.evt.bridge.overflow' AND json_extract(body, '$.from') < json_extract(body, '$.until')`); n < 1 {
-		t.Error("no event says for which time the stream took nothing")
-	}
-	if n := number(t, b.register(), `SELECT count(*) FROM messages WHERE subject='bus.evt.bridge.disk'`); n < 2 {
-		t.Errorf("%d events about the disk, and not one when it was low and one when it was not", n)
-	}
+	// What was observed is told until the log has it, which is after the first
+	// message is captured again.
+	until(t, 10*time.Second, "an event says for which time the stream took nothing", func() error {
+		if n := number(t, b.register(), `SELECT count(*) FROM messages WHERE subject='bus.evt.bridge.overflow' AND json_extract(body, '$.from') < json_extract(body, '$.until')`); n < 1 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	until(t, 10*time.Second, "two events about the disk: when it was low, and when it was not", func() error {
+		if n := number(t, b.register(), `SELECT count(*) FROM messages WHERE subject='bus.evt.bridge.disk'`); n < 2 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
 	until(t, 20*time.Second, "look-ups are indexed again", func() error {
 		lag, err := b.metric("signalbox_index_lag_rows")
 		if err == nil && lag != 0 {

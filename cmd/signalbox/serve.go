@@ -20,7 +20,7 @@ import (
 // memoryLimit is what the Go runtime tries to stay under, beside SQLite's page
 // caches, which it does not see.
 const (
-	memoryLimit = 190 << 20
+	memoryLimit = 165 << 20
 	gcPercent   = 200 // the limit holds the heap, so the collector may take its time
 )
 
