@@ -93,7 +93,7 @@ func Open(ctx context.Context, path string, o Options) (*Register, error) {
 }
 
 func (r *Register) open(ctx context.Context) error {
-	if err := migrate(ctx, r.db); err != nil {
+	if err := migrate(ctx, r.db, migrations); err != nil {
 		return err
 	}
 	// SQLite gives a new file the mode of the umask; the register is private.

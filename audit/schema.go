@@ -22,7 +22,7 @@ const versionTable = "goose_db_version"
 
 // SchemaVersion is the newest version of the schema that this program knows.
 func SchemaVersion() int64 {
-	p, err := provider(nil)
+	p, err := provider(nil, migrations)
 	if err != nil {
 		return 0
 	}
@@ -31,8 +31,8 @@ func SchemaVersion() int64 {
 }
 
 // provider makes goose's view of db; nil gives one that can only list.
-func provider(db *sql.DB) (*goose.Provider, error) {
-	dir, err := fs.Sub(migrations, "migrations")
+func provider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
+	dir, err := fs.Sub(files, "migrations")
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,8 @@ func fileVersion(ctx context.Context, db *sql.DB) (int64, error) {
 
 // migrate brings an empty or older file to the newest schema; each migration
 // is one transaction, so a failed one leaves the schema before it whole.
-func migrate(ctx context.Context, db *sql.DB) error {
-	p, err := provider(db)
+func migrate(ctx context.Context, db *sql.DB, files fs.FS) error {
+	p, err := provider(db, files)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
 
 	"signalbox/audit"
 	"signalbox/bridge"
@@ -327,4 +328,19 @@ func TestAMachineThatCannotSayWhatIsDueStopsNothing(t *testing.T) {
 	r.request(t, "bus.api.me.counter.add", body(add{Key: "undue", N: 1}), nil) // 3: it can again
 	db := r.db(t)
 	eventually(t, "the deadline is handled", func() bool { return one[int](t, db, `SELECT count(*) FROM echo WHERE key = 'k' AND heard = 1`) == 1 })
+}
+
+// Run joins every goroutine that it started, whether it stops in good order or
+// at once.
+func TestAStoppedBridgeLeavesNoGoroutine(t *testing.T) {
+	for _, hard := range []bool{false, true} {
+		before := goleak.IgnoreCurrent()
+		r := start(t, plan{dir: t.TempDir()})
+		r.request(t, "bus.api.me.counter.add", body(add{Key: "k", N: 1, Tell: "you"}), nil)
+		if err := r.close(hard); err != nil {
+			t.Fatal(err)
+		}
+		r.bridge = nil
+		goleak.VerifyNone(t, before)
+	}
 }
