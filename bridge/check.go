@@ -41,8 +41,8 @@ type evidence struct {
 // check compares a log with the register's cursor. next gives the number of a
 // new incarnation.
 //
-// It is asked at the start, after each reconnect, whenever the consumer
-// changes, and when idle; until it has passed, nothing received later is
+// It is asked at the start, after each reconnect, whenever a reader has
+// ended, and when idle; until it has passed, nothing received later is
 // folded.
 func check(c audit.Cursor, known bool, stream string, e evidence, next func() int64) (verdict, error) {
 	start := max(e.first, 1)

@@ -15,7 +15,7 @@ import (
 )
 
 // Pull requests (ADR-13). Two at a time keep the stream delivering while the
-// messages of one are folded; small ones cost a fifth of the capture rate.
+// messages of one are folded.
 const (
 	pullMessages  = 16384
 	pullBytes     = 6 << 20

@@ -20,7 +20,6 @@ const (
 	exitFailed   = 1
 	exitUsage    = 2
 	exitNotFound = 3
-	exitVerify   = 4
 )
 
 // exitError is an error with an exit code of its own.
