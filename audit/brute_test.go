@@ -23,6 +23,8 @@ var (
 	someWords  = []string{"deploy", "failed", "retry", "Deployment", "green"}
 )
 
+var somePlaces = []string{"1:1", "1:2", "2:1", "1:77"}
+
 func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
 
 // randomRows makes n rows. Their clock goes back now and then.
@@ -59,6 +61,9 @@ func randomRows(r *rand.Rand, n int, at *int64) []*audit.Row {
 			row.Subject = "bus.evt." + pick(r, []string{"notice", "agents", "assign", "roles.agents"}) + "." + pick(r, someAgents) +
 				pick(r, []string{".refused", ".online", ".a.b"})
 		}
+		if r.IntN(3) == 0 { // of others it means nothing
+			row.Header = wire.Header{wire.HeaderCause: {pick(r, somePlaces)}}
+		}
 		if r.IntN(50) == 0 { // a row in which rare values are
 			row.From, row.Topic = "rare", "seldom"
 		}
@@ -84,6 +89,7 @@ func drawFilter(t *rapid.T, rows []*audit.Row) audit.Filter {
 	maybe(t, "correlation", someIDs, func(v string) { f.Correlation = v })
 	maybe(t, "message", someIDs, func(v string) { f.MessageID = v })
 	maybe(t, "chain", someIDs, func(v string) { f.Chain = v })
+	maybe(t, "cause", somePlaces, func(v string) { f.Cause = v })
 	maybe(t, "from", agents, func(v string) { f.From = v })
 	maybe(t, "to", append([]string{"topic:build", "role:p/lead"}, agents...), func(v string) { f.To = v })
 	maybe(t, "topic", append([]string{"seldom"}, someTopics...), func(v string) { f.Topic = v })
@@ -116,6 +122,9 @@ func selects(f audit.Filter, r *audit.Row) bool {
 		return false
 	}
 	if f.Chain != "" && !slices.Contains([]string{r.TraceID, r.CorrelationID, r.MessageID}, f.Chain) {
+		return false
+	}
+	if f.Cause != "" && (r.From != "signalbox" || r.Header.First("Bus-Cause") != f.Cause) {
 		return false
 	}
 	if len(f.Kinds) > 0 && !slices.Contains(f.Kinds, r.Kind) {

@@ -5,24 +5,21 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"signalbox/wire"
 )
 
 // Fate is what became of a row; the row itself never changes.
 type Fate struct {
-	Status      string       `json:"status"` // queued, expired, refused, done or registered
-	Deliveries  []any        `json:"deliveries"`
+	Status      string       `json:"status"` // refused, done or registered
 	Refusal     *wire.Error  `json:"refusal,omitempty"`
 	Transitions []Transition `json:"transitions,omitempty"` // that it caused
 }
 
-// Fate looks up what became of a row, as of now. A message is queued until it
-// expires or is refused; a command is done or refused; events and taps are just
-// registered.
-func (r *Reader) Fate(ctx context.Context, row *Row, now time.Time) (Fate, error) {
-	f := Fate{Status: "registered", Deliveries: []any{}}
+// Fate looks up what became of a row. A command is done or refused; a message
+// that was not refused, an event and a tap are just registered.
+func (r *Reader) Fate(ctx context.Context, row *Row) (Fate, error) {
+	f := Fate{Status: "registered"}
 	refusal, err := r.Refusal(ctx, row.ID)
 	switch {
 	case err == nil:
@@ -31,10 +28,6 @@ func (r *Reader) Fate(ctx context.Context, row *Row, now time.Time) (Fate, error
 		return f, err
 	case row.Kind == wire.Cmd:
 		f.Status = "done"
-	case row.Kind == wire.Msg && row.ExpiresAtMS <= now.UnixMilli():
-		f.Status = "expired"
-	case row.Kind == wire.Msg:
-		f.Status = "queued"
 	}
 	f.Transitions, err = r.TransitionsBy(ctx, row.ID)
 	return f, err

@@ -28,6 +28,7 @@ type Filter struct {
 	Correlation string      `json:"correlation,omitempty"`
 	MessageID   string      `json:"message_id,omitempty"`
 	Chain       string      `json:"chain,omitempty"` // trace id, correlation id or message id
+	Cause       string      `json:"cause,omitempty"` // place <incarnation>:<seq>: what the bridge published because of it
 	From        string      `json:"from,omitempty"`  // "x" or "agent:x"
 	To          string      `json:"to,omitempty"`    // "x", "agent:x", "topic:…" or "role:…"
 	Topic       string      `json:"topic,omitempty"`
@@ -121,7 +122,7 @@ func (f Filter) keys(s *selection) {
 		kinds []refKind
 	}{
 		{f.Trace, []refKind{refTrace}}, {f.Correlation, []refKind{refCorrelation}}, {f.MessageID, []refKind{refMessage}},
-		{f.Chain, []refKind{refTrace, refCorrelation, refMessage}},
+		{f.Chain, []refKind{refTrace, refCorrelation, refMessage}}, {f.Cause, []refKind{refCause}},
 	} {
 		if v.value == "" {
 			continue
@@ -173,6 +174,10 @@ func (f Filter) conditions(root wire.Root) ([]condition, error) {
 	if id := f.Chain; id != "" {
 		list = append(list, condition{"(trace_id = ? OR correlation_id = ? OR message_id = ?)", []any{id, id, id},
 			func(r *Row) bool { return r.TraceID == id || r.CorrelationID == id || r.MessageID == id }})
+	}
+	if f.Cause != "" {
+		list = append(list, condition{`"from" = ? AND json_extract(headers, ?) = ?`, []any{wire.Bridge, `$."` + wire.HeaderCause + `"[0]`, f.Cause},
+			func(r *Row) bool { return r.From == wire.Bridge && r.Header.First(wire.HeaderCause) == f.Cause }})
 	}
 	if len(f.Kinds) > 0 {
 		c := condition{match: func(r *Row) bool { return slices.Contains(f.Kinds, r.Kind) }}

@@ -266,7 +266,8 @@ func (ix *Index) refsStep(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	batch, err := collect(ctx, ix.register, "read rows to index", scanRef, `SELECT id, at, kind, subject, message_id, "from", "to", topic,
-		expires_at_ms, correlation_id, trace_id, leaf FROM messages WHERE id > ? AND id <= ? ORDER BY id`, mark, target)
+		expires_at_ms, correlation_id, trace_id, leaf, CASE WHEN "from" = 'signalbox' THEN json_extract(headers, '$."Bus-Cause"[0]') END
+		FROM messages WHERE id > ? AND id <= ? ORDER BY id`, mark, target)
 	if err != nil {
 		return false, &sourceError{err}
 	}
@@ -281,10 +282,12 @@ func scanRef(scan func(...any) error) (ref, error) {
 		r               Row
 		kind            string
 		from, to, topic sql.NullString
+		cause           sql.NullString
 		expires         sql.NullInt64
 		leaf            sql.RawBytes
 	)
-	err := scan(&r.ID, &r.AtNS, &kind, &r.Subject, &r.MessageID, &from, &to, &topic, &expires, &r.CorrelationID, &r.TraceID, &leaf)
+	err := scan(&r.ID, &r.AtNS, &kind, &r.Subject, &r.MessageID, &from, &to, &topic, &expires, &r.CorrelationID, &r.TraceID, &leaf, &cause)
+	r.Header = wire.Header{wire.HeaderCause: {cause.String}}
 	r.Kind, r.From, r.To, r.Topic, r.ExpiresAtMS = wire.Kind(kind), from.String, to.String, topic.String, expires.Int64
 	copy(r.Leaf[:], leaf)
 	return refOf(&r), err

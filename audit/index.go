@@ -18,7 +18,7 @@ import (
 // The format of index.db: another one is deleted and built again.
 const (
 	indexApplication = 0x53424958 // "SBIX"
-	indexVersion     = 2
+	indexVersion     = 3
 )
 
 // indexSchema are the tables of the index. A row of marks says up to which row

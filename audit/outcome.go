@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"signalbox/step"
 	"signalbox/wire"
 )
 
@@ -31,6 +32,14 @@ func (b *Batch) Outcome(from, id string, sinceMS int64) (Outcome, bool, error) {
 	}
 	o.Reply = []byte(reply)
 	return o, err == nil, err
+}
+
+// HasOutcome reports whether a request id of the sender has an outcome, however
+// old.
+func HasOutcome(db step.DB, from, id string) (bool, error) {
+	var n int
+	err := db.QueryRow(`SELECT count(*) FROM outcomes WHERE "from" = ? AND id = ?`, from, id).Scan(&n)
+	return n > 0, err
 }
 
 // Remember keeps an outcome; one of the same id that is too old to count goes.
@@ -73,6 +82,7 @@ func (b *Batch) Refuse(id int64, refusal *wire.Error) error {
 type DeadLetter struct {
 	Recipient  string `json:"recipient"`
 	ID         int64  `json:"id"` // the register row
+	MessageID  string `json:"message_id"`
 	Reason     string `json:"reason"`
 	FailedAtMS int64  `json:"failed_at_ms"`
 	LastError  string `json:"last_error"`
@@ -81,8 +91,8 @@ type DeadLetter struct {
 
 // Bury adds a dead letter.
 func (b *Batch) Bury(d DeadLetter) error {
-	_, err := b.r.Exec(`INSERT INTO dead_letters (recipient, id, reason, failed_at_ms, last_error, cause) VALUES (?, ?, ?, ?, ?, ?)
-		ON CONFLICT DO NOTHING`, d.Recipient, d.ID, d.Reason, d.FailedAtMS, d.LastError, d.Cause)
+	_, err := b.r.Exec(`INSERT INTO dead_letters (recipient, id, message_id, reason, failed_at_ms, last_error, cause)
+		VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, d.Recipient, d.ID, d.MessageID, d.Reason, d.FailedAtMS, d.LastError, d.Cause)
 	return err
 }
 

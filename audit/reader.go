@@ -74,6 +74,10 @@ func OpenReader(ctx context.Context, path string, o ReaderOptions) (*Reader, err
 	return r, nil
 }
 
+// SchemaVersion is the version of the register's schema; it may be older than
+// what this program knows.
+func (r *Reader) SchemaVersion(ctx context.Context) (int64, error) { return fileVersion(ctx, r.db) }
+
 func openReadOnly(ctx context.Context, path string, immutable bool) (*sql.DB, error) {
 	query := url.Values{
 		"mode": {"ro"},
@@ -186,9 +190,10 @@ func (r *Reader) Refusal(ctx context.Context, id int64) (Refusal, error) {
 // of all where it is "". limit is 1 to 1000, 0 for 100.
 func (r *Reader) DeadLetters(ctx context.Context, recipient string, limit int) ([]DeadLetter, error) {
 	return collect(ctx, r.db, "read dead letters", func(scan func(...any) error) (d DeadLetter, err error) {
-		err = scan(&d.Recipient, &d.ID, &d.Reason, &d.FailedAtMS, &d.LastError, &d.Cause)
+		err = scan(&d.Recipient, &d.ID, &d.MessageID, &d.Reason, &d.FailedAtMS, &d.LastError, &d.Cause)
 		return d, err
-	}, `SELECT recipient, id, reason, failed_at_ms, last_error, cause FROM dead_letters
+	}, `SELECT recipient, id, (SELECT m.message_id FROM messages m WHERE m.id = d.id), reason, failed_at_ms, last_error, cause
+		FROM dead_letters d
 		WHERE ?1 = '' OR recipient = ?1 ORDER BY failed_at_ms DESC, id DESC, recipient LIMIT ?2`,
 		recipient, clampLimit(limit))
 }

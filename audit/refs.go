@@ -27,6 +27,7 @@ const (
 	refTopic
 	refAbout // the agent that an event is about or that it notifies
 	refTime  // the milliseconds that a UUIDv7 begins with
+	refCause // the place of the row that caused it
 )
 
 // blockShift makes a row's block: values that many rows share are indexed once
@@ -43,8 +44,8 @@ type ref struct {
 	id      int64
 	at      int64
 	expires int64    // ms; 0 for what does not expire
-	ids     [3]int64 // keys for refs, 0 for none
-	terms   [7]int64 // keys for blocks, 0 for none
+	ids     [4]int64 // keys for refs, 0 for none
+	terms   [8]int64 // keys for blocks, 0 for none
 	leaf    int64    // the leaf's first bytes
 	kind    uint8    // place in countedKinds
 }
@@ -64,6 +65,9 @@ func refOf(r *Row) ref {
 	e.put(0, refMessage, r.MessageID)
 	e.put(1, refTrace, r.TraceID)
 	e.put(2, refCorrelation, r.CorrelationID)
+	if r.From == wire.Bridge {
+		e.put(3, refCause, r.Header.First(wire.HeaderCause))
+	}
 	if r.From != "" {
 		e.terms[0] = termKey(refFrom, r.From)
 	}

@@ -32,19 +32,19 @@ func (s *stepRun) derive(purpose string) string {
 
 // event queues an event: the snapshot after the change, what happened, and its
 // cause.
-func (s *stepRun) event(machine, key, what string, body map[string]any) error {
-	subject := s.config.Root.Event(machine, key, what)
+func (s *stepRun) event(machine string, h step.Happened, body map[string]any) error {
+	subject := s.config.Root.Event(machine, h.Key, h.What)
 	if !validSubject(subject) {
 		return fmt.Errorf("the event's subject %q cannot be published", subject)
 	}
 	id := s.derive("event")
-	body["event"], body["cause"] = what, s.cause()
+	body["event"], body["cause"] = h.What, s.cause()
 	raw, err := marshalEvent(id, body)
 	if err != nil {
 		return err
 	}
-	e := wire.Event{ID: id, Instance: s.config.Instance, Machine: machine, Key: key, What: what,
-		At: time.UnixMilli(s.in.NowMS), Cause: s.in.Place.String()}
+	e := wire.Event{ID: id, Instance: s.config.Instance, Machine: machine, Key: h.Key, What: h.What,
+		At: time.UnixMilli(s.in.NowMS), Cause: s.in.Place.String(), CorrelationID: h.CorrelationID, TraceID: h.TraceID}
 	return s.batch.Queue(audit.Outgoing{ID: id, Subject: subject,
 		Header: e.Header(), Body: raw, Cause: s.it.row.ID})
 }
@@ -69,17 +69,17 @@ func marshalEvent(id string, body map[string]any) ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// notice queues an event that a sender must hear.
-func (s *stepRun) notice(agent, what string, body map[string]any) error {
-	if agent == "" {
-		agent = wire.NoScope // the subject names no valid sender
-	}
-	return s.event(noticeName, agent, what, body)
+// announce queues an event of the bridge itself.
+func (s *stepRun) announce(what string, body map[string]any) error {
+	return s.event(bridgeName, step.Happened{What: what}, body)
 }
 
 // send queues a message of the bridge.
 func (s *stepRun) send(o step.Outgoing) error {
-	id := s.derive("message")
+	id := o.ID
+	if id == "" {
+		id = s.derive("message")
+	}
 	body, err := json.Marshal(o.Body)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *stepRun) send(o step.Outgoing) error {
 // that follows.
 func (s *stepRun) announceLog(stepped bool) error {
 	if i := s.it.opens; i != nil && i.Reason != audit.Created {
-		if err := s.event(bridgeName, "", "incarnation", map[string]any{"stream": i.Stream, "stream_id": i.StreamID,
+		if err := s.announce("incarnation", map[string]any{"stream": i.Stream, "stream_id": i.StreamID,
 			"incarnation": i.ID, "first_seq": i.FirstSeq, "reason": i.Reason}); err != nil {
 			return err
 		}
@@ -117,12 +117,12 @@ func (s *stepRun) announceLog(stepped bool) error {
 		if g.To != 0 {
 			body["to"] = g.To
 		}
-		if err := s.event(bridgeName, "", "gap", body); err != nil {
+		if err := s.announce("gap", body); err != nil {
 			return err
 		}
 	}
 	if stepped {
-		return s.event(bridgeName, "", "clock_step", map[string]any{"direction": "back", "log_ns": s.it.row.AtNS})
+		return s.announce("clock_step", map[string]any{"direction": "back", "log_ns": s.it.row.AtNS})
 	}
 	return nil
 }

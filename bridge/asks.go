@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"signalbox/audit"
+	"signalbox/inbox"
 	"signalbox/message"
 	"signalbox/wire"
 )
@@ -98,7 +100,29 @@ func (a *asks) reply(w *askWait, response *audit.Row) {
 		a.bridge.respondJSON(w.request, reply)
 		return
 	}
+	w.acc.State = a.bridge.stateOf(w.acc)
 	a.bridge.respondJSON(w.request, message.Reply(message.Ask, w.acc))
+}
+
+// stateWithin bounds the look at what became of a question.
+const stateWithin = 2 * time.Second
+
+// stateOf says whether a question was fetched.
+func (b *Bridge) stateOf(acc message.Accepted) string {
+	ctx, cancel := context.WithTimeout(b.life, stateWithin)
+	defer cancel()
+	state := message.Queued
+	err := b.reader.View(ctx, func(tx *sql.Tx) error {
+		list, err := inbox.Deliveries(tx, acc.ID)
+		if s := inbox.Status(list); s == message.Delivered || s == message.Acked {
+			state = message.Delivered
+		}
+		return err
+	})
+	if err != nil {
+		b.log.Warn("what became of a question was not looked up", "id", acc.ID, "err", err)
+	}
+	return state
 }
 
 // responds reports whether a row is the response to an ask.

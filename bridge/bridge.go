@@ -68,6 +68,9 @@ type Bridge struct {
 	position     *position
 	waiters      *waiters
 	asks         *asks
+	polls        *polls
+	rpc          *rpc
+	beats        *beats
 	publisher    *publisher
 	life         context.Context  //nolint:containedctx // the life of Run, which starts readers whenever a check says so
 	observations chan observation // for the log
@@ -104,6 +107,7 @@ func New(config Config, parts Parts) (*Bridge, error) {
 		reg: parts.Register, reader: parts.Reader, index: parts.Index, machines: m,
 		health: newHealth(), position: newPosition(), observations: make(chan observation, observationQueue)}
 	b.waiters, b.asks, b.publisher = newWaiters(b), newAsks(b), newPublisher(b)
+	b.rpc, b.beats, b.polls = newRPC(b), newBeats(), newPolls()
 	b.metrics = newMetrics(b)
 	return b, nil
 }
@@ -139,7 +143,7 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 	defer b.nc.RemoveStatusListener(status)
 	l := &loop{Bridge: b, items: make(chan item, queueItems), troubles: make(chan trouble, 16), status: status,
 		stuck:  map[dueKey]time.Time{},
-		folder: folder{config: &b.config, machines: b.machines, metrics: b.metrics, log: b.log}}
+		folder: folder{config: &b.config, machines: b.machines, log: b.log}}
 	b.rows.Store(b.reg.LastID())
 	state := b.reg.State()
 	b.outboxLast.Store(state.OutboxLast)
@@ -181,6 +185,14 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 		l.stop()
 		return errors.Join(fmt.Errorf("serve the API: %w", err), svc.micro.Stop())
 	}
+	stopBeats, err := b.listen()
+	if err != nil {
+		end()
+		l.stop()
+		return errors.Join(err, svc.micro.Stop())
+	}
+	defer stopBeats()
+	spawn(b.rpc.run)
 	spawn(svc.watch)
 	spawn(svc.janitor)
 	for range queryWorkers {
@@ -200,6 +212,7 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 	stop := svc.micro.Stop()
 	err = errors.Join(b.drain(hard, failed), stop)
 	b.asks.end()
+	b.polls.end()
 	if b.nc.IsConnected() {
 		// The last answers; who does not get one asks again.
 		_ = b.nc.FlushTimeout(time.Second)

@@ -38,6 +38,10 @@ type Config struct {
 	BatchMax  int           // messages in a transaction; default and limit 1,000
 	FirstTick time.Duration // from the start to the first tick; default 10 s
 
+	// Rollup is how often the heartbeats since the last one become one command;
+	// default 5 s.
+	Rollup time.Duration
+
 	// DataDir is where free space is watched, and MinFree the bytes that must
 	// stay free; 0 is max(1 GiB, 5 %). Without a DataDir nothing is watched.
 	DataDir string
@@ -88,6 +92,7 @@ func (c *Config) setDefaults() error {
 	def(&c.TapBytes, 2<<30)
 	def(&c.BatchMax, batchMessages)
 	def(&c.FirstTick, 10*time.Second)
+	def(&c.Rollup, 5*time.Second)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

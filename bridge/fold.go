@@ -21,13 +21,15 @@ const keepOutcomes = 24 * time.Hour
 type folder struct {
 	config   *Config
 	machines machines
-	metrics  *metrics
 	log      *slog.Logger
 
 	// What the last text of settings said: it changes with a start only, and
 	// reading it for every message took two fifths of the loop's time.
 	settingsText string
 	settings     step.Settings
+
+	// Every step in a savepoint of its own, since one of the batch fails.
+	careful bool
 
 	run stepRun // of the message that is folded; one at a time
 }
@@ -48,17 +50,20 @@ type folded struct {
 	stepped  bool     // some machine acted, so deadlines may have moved
 	ticked   bool     // the tick in flight has arrived
 	stuck    []dueKey // deadlines that failed
+	requests []outRequest
+	woken    []pollKey
 }
 
 // fold registers one message and does what it causes. An error is of the
 // register and undoes the batch; what a machine does wrong is recorded.
 func (f *folder) fold(b *audit.Batch, it *item, out *folded) error {
-	stepped := false
+	stepped, before := false, b.State.BusNS
 	if !it.log.tap {
 		b.State.BusNS, stepped = advance(b.State.BusNS, b.State.LogNS, it.row.AtNS)
 		b.State.LogNS = it.row.AtNS
 	}
 	s := f.step(b, it, out)
+	s.beforeMS = before / int64(time.Millisecond)
 	if it.opens != nil {
 		if err := b.OpenIncarnation(*it.opens); err != nil {
 			return err
@@ -77,18 +82,62 @@ func (f *folder) fold(b *audit.Batch, it *item, out *folded) error {
 	if err := s.announceLog(stepped); err != nil {
 		return err
 	}
+	if len(it.gaps) > 0 && !it.log.tap {
+		if err := s.fence(); err != nil {
+			return err
+		}
+	}
 	switch it.row.Kind {
 	case wire.Evt:
 		return s.cameBack()
-	case wire.Msg:
-		if it.row.From == wire.Bridge {
-			if err := s.cameBack(); err != nil {
-				return err
-			}
+	case wire.Msg, wire.Cmd:
+		if it.row.From != wire.Bridge {
+			return s.attended()
 		}
-		return s.judge()
-	case wire.Cmd:
-		return s.judge()
+		if err := s.cameBack(); err != nil {
+			return err
+		}
+		_, err := s.judge()
+		return err
+	}
+	return nil
+}
+
+// attended judges what a sender other than the bridge sent. Before, what is
+// over for the sender ends, so that a late holder acts for nothing; after, the
+// message is a sign of its life, even one that was refused.
+func (s *stepRun) attended() error {
+	for _, m := range s.machines.arrived {
+		if _, _, err := s.attempt(m, step.Notice{Machine: bridgeName, What: step.Arrived, Key: s.in.From}); err != nil {
+			return err
+		}
+	}
+	refusal, err := s.judge()
+	if err != nil {
+		return err
+	}
+	handled := step.Notice{Machine: bridgeName, What: step.Handled, Key: s.in.From}
+	if refusal != nil {
+		handled.Data = refusal
+	}
+	for _, m := range s.machines.handled {
+		if _, _, err := s.attempt(m, handled); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fence tells the machines that commands may be missing.
+func (s *stepRun) fence() error {
+	for _, g := range s.it.gaps {
+		gap := step.Gap{}
+		if g.To >= g.From && g.To != 0 {
+			gap.Missing = int64(g.To - g.From + 1)
+		}
+		if err := s.hear(step.Notice{What: step.LogGap, Key: g.Stream, Data: gap}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -119,43 +168,41 @@ func (f *folder) readSettings(text string) step.Settings {
 
 // judge decides a command or a message: once for each request id, and then
 // always with the same answer.
-func (s *stepRun) judge() error {
+func (s *stepRun) judge() (*wire.Error, error) {
 	it := s.it
 	id := it.requestID
 	key := keyOf(it.row.From, id, it.row.Subject, it.row.Header, it.row.Body)
 	if key.kept() {
 		first, ok, err := s.batch.Outcome(it.row.From, id, s.in.NowMS-keepOutcomes.Milliseconds())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if ok {
-			return s.repeated(first, key)
+			return nil, s.repeated(first, key)
 		}
 	}
 	reply, refusal, err := s.decide()
 	if err != nil {
-		return err
-	}
-	if refusal == nil && id == "" {
-		return nil
+		return nil, err
 	}
 	a := answer{waitKey: key, row: it.row}
-	if refusal != nil {
+	switch {
+	case refusal != nil:
 		a.status, a.body = refusal.Code.Status(), refusal.Body()
-		if err := s.refuse(refusal); err != nil {
-			return err
+		err = s.refuse(refusal)
+	case id != "":
+		if a.body, err = json.Marshal(reply); err != nil {
+			return nil, err
 		}
-	} else if a.body, err = json.Marshal(reply); err != nil {
-		return err
 	}
-	if id == "" {
-		return nil
+	if err != nil || id == "" {
+		return refusal, err
 	}
 	s.out.answers = append(s.out.answers, a)
 	if !key.kept() {
-		return nil
+		return refusal, nil
 	}
-	return s.batch.Remember(audit.Outcome{From: key.from, ID: id, BodyHash: key.hash[:], Status: a.status,
+	return refusal, s.batch.Remember(audit.Outcome{From: key.from, ID: id, BodyHash: key.hash[:], Status: a.status,
 		Reply: a.body, Cause: it.row.ID, AtMS: s.in.NowMS})
 }
 
@@ -190,12 +237,12 @@ func (s *stepRun) refuse(refusal *wire.Error) error {
 		recipient = s.it.addr.To.Name
 	}
 	if err := s.batch.Bury(audit.DeadLetter{Recipient: recipient, ID: row.ID, Reason: "refused:" + string(refusal.Code),
-		FailedAtMS: s.in.NowMS, LastError: refusal.Message, Cause: row.ID}); err != nil {
+		MessageID: row.MessageID, FailedAtMS: s.in.NowMS, LastError: refusal.Message, Cause: row.ID}); err != nil {
 		return err
 	}
-	return s.notice(row.From, "refused", map[string]any{
+	return s.happened(noticeName, step.Happened{Key: row.From, What: "refused", Body: map[string]any{
 		"id": row.ID, "subject": row.Subject, "message_id": row.MessageID, "error": refusal,
-	})
+	}, CorrelationID: row.CorrelationID, TraceID: row.TraceID})
 }
 
 // cameBack takes an entry off the outbox that has arrived in the log.

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"signalbox/audit"
@@ -61,7 +60,7 @@ func (s *stepRun) internal(addr wire.Address) (any, *wire.Error, error) {
 			refusal, _ := asRefusal(err)
 			return nil, refusal, nil
 		}
-		return nil, nil, s.event(bridgeName, "", addr.Verb, fields)
+		return nil, nil, s.announce(addr.Verb, fields)
 	}
 	return nil, wire.Errorf(wire.UnknownCommand, "%s has no verb %q", addr.Machine, addr.Verb), nil
 }
@@ -78,26 +77,22 @@ func (s *stepRun) started(body []byte) (any, *wire.Error, error) {
 	}
 	s.batch.State.Settings = string(settings)
 	s.in.Settings = started.Settings
-	return s.attemptNotice(step.Notice{Machine: bridgeName, What: verbStarted, Key: started.Instance, Data: started})
+	return nil, nil, s.hear(step.Notice{What: step.Started, Key: started.Instance,
+		Data: step.Start{LastMS: s.beforeMS, Embedded: started.Embedded}})
 }
 
-// attemptNotice tells the machines of something of the bridge; a fault of one
-// undoes what all did about it.
-func (s *stepRun) attemptNotice(n step.Notice) (any, *wire.Error, error) {
-	s.db.marked = false
-	err := s.tell(n, 1)
-	if err == nil {
-		return nil, nil, s.keep()
+// hear tells the machines of something of the bridge, each on its own.
+func (s *stepRun) hear(n step.Notice) error {
+	n.Machine = bridgeName
+	for _, m := range s.machines.all {
+		if !hears(m, n.Machine, n.What) {
+			continue
+		}
+		if _, _, err := s.attempt(m, n); err != nil {
+			return err
+		}
 	}
-	if audit.Retryable(err) || errors.Is(err, audit.ErrFatal) {
-		return nil, nil, err
-	}
-	if err := s.undo(); err != nil {
-		return nil, nil, err
-	}
-	s.out.faults++
-	s.loud(bridgeName, s.it.row, err)
-	return nil, wire.Errorf(wire.Internal, "%s.%s: a machine failed on it", n.Machine, n.What), nil
+	return nil
 }
 
 // outboxRefused gives up an entry that the server will never accept.
@@ -117,16 +112,19 @@ func (s *stepRun) outboxRefused(body []byte) (any, *wire.Error, error) {
 	}
 	s.out.refusals = append(s.out.refusals, wire.OutboxRefused)
 	if err := s.batch.Bury(audit.DeadLetter{Recipient: recipient, ID: s.it.row.ID, Reason: string(wire.OutboxRefused),
-		FailedAtMS: s.in.NowMS, LastError: refused.Error, Cause: o.Cause}); err != nil {
+		MessageID: o.ID, FailedAtMS: s.in.NowMS, LastError: refused.Error, Cause: o.Cause}); err != nil {
 		return nil, nil, err
 	}
-	return nil, nil, s.notice(wire.Bridge, "dead", map[string]any{"subject": o.Subject, "message_id": o.ID,
-		"bytes": len(o.Body), "reason": wire.OutboxRefused, "error": refused.Error, "caused_by": o.Cause})
+	return nil, nil, s.happened(noticeName, step.Happened{Key: wire.Bridge, What: "dead", Body: map[string]any{"subject": o.Subject,
+		"message_id": o.ID, "bytes": len(o.Body), "reason": wire.OutboxRefused, "error": refused.Error, "caused_by": o.Cause}})
 }
 
 // tick handles what is due, each deadline in a step of its own: one that fails
 // is loud and keeps no other from being handled.
 func (s *stepRun) tick() error {
+	if err := s.machines.flush(&s.db); err != nil {
+		return s.orCareful(err)
+	}
 	due, err := s.machines.due(&s.db, s.in.NowMS, maxDue, func(m Machine, err error) {
 		s.out.faults++
 		s.loud(m.Name(), s.it.row, fmt.Errorf("its deadlines cannot be read: %w", err))

@@ -156,6 +156,8 @@ func (l *loop) run(ctx context.Context) error {
 	defer l.idle.Stop()
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
+	rollup := time.NewTicker(l.config.Rollup)
+	defer rollup.Stop()
 	l.foldedAt = time.Now()
 	l.notTick = l.foldedAt.Add(l.config.FirstTick)
 	if err := l.armTick(false); err != nil {
@@ -186,6 +188,8 @@ func (l *loop) run(ctx context.Context) error {
 				return err
 			}
 			l.idle.Reset(idleCheck)
+		case <-rollup.C:
+			l.rollUp()
 		case <-l.tick.C:
 			l.sendTick()
 		}
@@ -278,6 +282,17 @@ func (l *loop) commit(ctx context.Context) error {
 //     a publish leaves an entry whose event is in the log: the fold finds it
 //     there before the publisher may send it again.
 func (l *loop) try() (*folded, error) {
+	out, err := l.once()
+	if errors.Is(err, errCareful) {
+		l.log.Warn("a machine failed; its batch is folded again step by step", "err", err)
+		l.folder.careful = true
+		out, err = l.once()
+		l.folder.careful = false
+	}
+	return out, err
+}
+
+func (l *loop) once() (*folded, error) {
 	b, err := l.reg.Begin()
 	if err != nil {
 		return nil, err
@@ -288,6 +303,9 @@ func (l *loop) try() (*folded, error) {
 			break
 		}
 	}
+	if err == nil {
+		err = l.folder.orCareful(l.folder.machines.flush(l.reg))
+	}
 	for _, r := range l.logs {
 		if last := l.lastOf(r); err == nil && last != nil {
 			err = b.SetCursor(r.name, last.row.Incarnation, last.row.Seq)
@@ -297,6 +315,7 @@ func (l *loop) try() (*folded, error) {
 		err = b.Commit()
 	}
 	if err != nil {
+		l.folder.machines.forget()
 		return nil, errors.Join(err, b.Rollback())
 	}
 	return out, nil
@@ -332,6 +351,8 @@ func (l *loop) committed(ctx context.Context, out *folded, took time.Duration) {
 		l.waiters.answer(ctx, out.answers)
 	}
 	l.asks.offer(rows)
+	l.polls.wake(out.woken)
+	l.rpc.ask(out.requests)
 	if l.index != nil {
 		l.index.Offer(rows)
 	}

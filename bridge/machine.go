@@ -26,8 +26,9 @@ type Machine interface {
 	// verbs, a step.Deadline that Due gave, a step.Notice of another machine or
 	// of the bridge, or a step.Message. It stores the new state through db and
 	// returns what else is to be done. A refusal is a *wire.Error and changes
-	// no state; messages among its effects are still sent. Any other error, and
-	// a panic, undoes the step and is recorded as INTERNAL.
+	// no state: it MUST come before the first write. Messages and what senders
+	// are told among its effects are still sent. Any other error, and a panic,
+	// undoes the step and is recorded as INTERNAL.
 	Apply(db step.DB, in step.Input) (step.Effects, error)
 
 	// Due are its deadlines at or before nowMS of bus time, at most limit,
@@ -56,10 +57,47 @@ type Listener interface {
 	Hears(machine, what string) bool
 }
 
+// Keeper is a Machine that holds a part of its state in memory during a batch.
+type Keeper interface {
+	Machine
+
+	// Flush writes what memory has and the tables have not. It is called
+	// before each commit, so that what a commit holds is a function of the log
+	// alone.
+	Flush(db step.DB) error
+
+	// Forget drops everything in memory, because the tables have gone back: the
+	// next use reads them again.
+	Forget()
+}
+
+// Poller is a Machine with commands that are appended only when they would
+// find something.
+type Poller interface {
+	Machine
+	// Polls are the looks by verb; each MUST be one of Verbs too.
+	Polls() map[string]step.Poll
+}
+
+// Beater is the Machine that heartbeats are for.
+type Beater interface {
+	Machine
+	// Admit says whether a heartbeat of the agent with the body may count, and
+	// the generation that it names, 0 for none. It reads the tables only; a
+	// refusal is a *wire.Error. What it admits comes back as the command seen.
+	Admit(db step.DB, from string, body []byte) (generation int64, err error)
+}
+
 // machines are the bridge's machines in the fixed order in which they act.
 type machines struct {
-	all    []Machine
-	byName map[string]Machine
+	all     []Machine
+	byName  map[string]Machine
+	keepers []Keeper
+	beater  Beater // nil: heartbeats mean nothing
+
+	// Who hears of each message, looked up once.
+	receivers        []Machine
+	arrived, handled []Machine
 }
 
 func newMachines(all []Machine) (machines, error) {
@@ -70,8 +108,55 @@ func newMachines(all []Machine) (machines, error) {
 			return m, fmt.Errorf("there are two machines named %q", name)
 		}
 		m.byName[name] = machine
+		if k, ok := machine.(Keeper); ok {
+			m.keepers = append(m.keepers, k)
+		}
+		if b, ok := machine.(Beater); ok {
+			m.beater = b
+		}
+		if _, ok := machine.(Receiver); ok {
+			m.receivers = append(m.receivers, machine)
+		}
+		if hears(machine, step.Bridge, step.Arrived) {
+			m.arrived = append(m.arrived, machine)
+		}
+		if hears(machine, step.Bridge, step.Handled) {
+			m.handled = append(m.handled, machine)
+		}
 	}
 	return m, nil
+}
+
+func hears(m Machine, from, what string) bool {
+	l, ok := m.(Listener)
+	return ok && l.Hears(from, what)
+}
+
+// flush writes what the machines have in memory.
+func (m machines) flush(db step.DB) (err error) {
+	name := ""
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+		if err != nil {
+			err = fmt.Errorf("write the state of %s: %w", name, err)
+		}
+	}()
+	for _, k := range m.keepers {
+		name = k.Name()
+		if err := k.Flush(db); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget makes the machines read their tables again.
+func (m machines) forget() {
+	for _, k := range m.keepers {
+		k.Forget()
+	}
 }
 
 func (m machines) tables() []string {

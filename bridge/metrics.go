@@ -23,6 +23,8 @@ type metrics struct {
 	unwatched       prometheus.Counter
 	untold          prometheus.Counter
 	rereads         prometheus.Counter
+	unasked         prometheus.Counter
+	beatsDropped    prometheus.Counter
 	all             []prometheus.Collector
 }
 
@@ -44,10 +46,12 @@ func newMetrics(b *Bridge) *metrics {
 		replyFailures:   counter("signalbox_reply_failures_total", "Replies that were not sent."),
 		unwatched:       counter("signalbox_unwatched_appends_total", "Commands whose PubAck nobody waited for: the queue was full."),
 		rereads:         counter("signalbox_reader_restarts_total", "Times that a log was checked and read on because its reader ended by itself."),
+		unasked:         counter("signalbox_unasked_questions_total", "Questions to agents that were not asked: the queue was full."),
+		beatsDropped:    counter("signalbox_heartbeats_dropped_total", "Heartbeats that were not counted: too many agents beat at once."),
 		untold:          counter("signalbox_untold_observations_total", "Observations that were not put into the log: the queue was full."),
 	}
 	m.all = []prometheus.Collector{m.registered, m.batchRows, m.commitSeconds, m.lagSeconds, m.refusals, m.faults, m.retries,
-		m.publishFailures, m.replyFailures, m.unwatched, m.untold, m.rereads}
+		m.publishFailures, m.replyFailures, m.unwatched, m.untold, m.rereads, m.unasked, m.beatsDropped}
 	gauge := func(name, help string, value func() float64) {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
@@ -57,6 +61,7 @@ func newMetrics(b *Bridge) *metrics {
 	gauge("signalbox_backlog_messages", "Messages in the log that are not folded yet.", func() float64 { return float64(b.lag().messages) })
 	gauge("signalbox_outbox_depth", "Events and messages that have not come back through the log.", func() float64 { return float64(b.outboxLast.Load() - b.outboxSeen.Load()) })
 	gauge("signalbox_requests_waiting", "Requests that wait for their outcome.", func() float64 { return float64(b.waiters.waiting()) })
+	gauge("signalbox_fetches_waiting", "Requests that wait until there is something for them.", func() float64 { return float64(b.polls.waiting()) })
 	gauge("signalbox_disk_free_bytes", "Free space where the data is.", func() float64 { return float64(b.diskFree.Load()) })
 	gauge("signalbox_wal_bytes", "Size of the register's write-ahead log.", func() float64 { return float64(b.walBytes.Load()) })
 	gauge("signalbox_gaps", "Gap records in the register.", func() float64 { return float64(b.gaps.Load()) })

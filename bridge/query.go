@@ -66,18 +66,7 @@ func (s *service) ask(q question) micro.HandlerFunc {
 		}
 		run := func(ctx context.Context) {
 			result, err := q(ctx, addr.From, r.Data())
-			if errors.Is(err, audit.ErrNotFound) {
-				err = wire.Errorf(wire.NotFound, "%v", err)
-			}
-			if errors.Is(err, audit.ErrFilter) {
-				err = wire.Errorf(wire.BodyInvalid, "%v", err)
-			}
-			if errors.Is(err, context.DeadlineExceeded) {
-				err = wire.Errorf(wire.NotReady, "the query took longer than %s", queryTimeout).WithHint("narrow it with more filters")
-			}
-			if errors.Is(err, context.Canceled) {
-				err = wire.Errorf(wire.NotReady, "the bridge stops").WithHint("ask again when it is back")
-			}
+			err = readError(err)
 			if err != nil {
 				s.refuse(r, err)
 				return
@@ -90,19 +79,31 @@ func (s *service) ask(q question) micro.HandlerFunc {
 	}
 }
 
+// readError is what a caller is told of a question that failed.
+func readError(err error) error {
+	switch {
+	case errors.Is(err, audit.ErrNotFound):
+		return wire.Errorf(wire.NotFound, "%v", err)
+	case errors.Is(err, audit.ErrFilter):
+		return wire.Errorf(wire.BodyInvalid, "%v", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return wire.Errorf(wire.NotReady, "the query took longer than %s", queryTimeout).WithHint("narrow it with more filters")
+	case errors.Is(err, context.Canceled):
+		return wire.Errorf(wire.NotReady, "the bridge stops").WithHint("ask again when it is back")
+	}
+	return err
+}
+
 // machineQuery gives a machine's query a read-only view of one commit.
 func (b *Bridge) machineQuery(q step.Query) question {
 	return func(ctx context.Context, from string, body []byte) (result any, err error) {
 		err = b.reader.View(ctx, func(tx *sql.Tx) error {
-			result, err = q(viewDB{tx}, from, body)
+			result, err = q(tx, from, body)
 			return err
 		})
 		return result, err
 	}
 }
-
-// viewDB is a read-only transaction as machines see it.
-type viewDB struct{ *sql.Tx }
 
 // LogQuery is the body of audit.log: the filters of the command line.
 type LogQuery struct {
@@ -277,7 +278,7 @@ func (b *Bridge) queryGet(ctx context.Context, _ string, body []byte) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	fate, err := b.reader.Fate(ctx, row, time.Now())
+	fate, err := ReadFate(ctx, b.reader, row)
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +288,7 @@ func (b *Bridge) queryGet(ctx context.Context, _ string, body []byte) (any, erro
 	}
 	return struct {
 		Row json.RawMessage `json:"row"`
-		audit.Fate
+		Fate
 	}{b.fit(raw, row), fate}, nil
 }
 
@@ -319,5 +320,5 @@ func (b *Bridge) queryStats(ctx context.Context, _ string, body []byte) (any, er
 	if err := step.Decode(body, &struct{}{}); err != nil {
 		return nil, err
 	}
-	return b.reader.Stats(ctx)
+	return ReadStats(ctx, b.reader)
 }

@@ -15,9 +15,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"signalbox/agents"
 	"signalbox/audit"
 	"signalbox/bridge"
 	"signalbox/embeddednats"
+	"signalbox/inbox"
 	"signalbox/message"
 )
 
@@ -26,7 +28,8 @@ const within = 30 * time.Second
 
 // machines are the program's and the test's.
 func machines() []bridge.Machine {
-	return []bridge.Machine{message.Machine{}, counter{}, echo{counters: counter{}}}
+	who := agents.New(inbox.Pending)
+	return []bridge.Machine{message.Machine{}, who, inbox.New(inbox.Facts{Agents: who, Rows: audit.Rows{}}), counter{}, echo{counters: counter{}}}
 }
 
 // plan is what a rig is made of.

@@ -88,7 +88,7 @@ func TestACommandChangesStateAndIsAnnouncedWithItsCause(t *testing.T) {
 	if len(told) != 1 || told[0].From != wire.Bridge || string(told[0].Body) != `{"value":3}` || told[0].Type != wire.TypeSystem {
 		t.Errorf("the message of the machine: %+v", told)
 	}
-	if n := len(r.rows(t, audit.Filter{Kinds: []wire.Kind{wire.Evt}})); n != 1 {
+	if n := len(r.rows(t, audit.Filter{Subject: "bus.evt.counter.>"})); n != 1 {
 		t.Errorf("%d events are registered, want 1", n)
 	}
 }
@@ -306,7 +306,7 @@ func TestManyMessagesAreReadThroughOneConsumer(t *testing.T) {
 	}
 	eventually(t, "all are registered", func() bool {
 		id, err := r.reader.LastID(t.Context())
-		return err == nil && id == n+1
+		return err == nil && id > n // notices to the sender are among them
 	})
 	if after := consumers(); len(before) != 1 || len(after) != 1 || after[0] != before[0] {
 		t.Errorf("the log was read through %v, then %v", before, after)

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"signalbox/message"
+	"signalbox/step"
 	"signalbox/wire"
 )
 
@@ -46,6 +47,7 @@ type pendingAck struct {
 // serve registers the micro service: one endpoint a verb.
 func (b *Bridge) serve() (*service, error) {
 	s := &service{Bridge: b, pending: make(chan pendingAck, pendingMsgs), queries: make(chan query, queryQueue)}
+	b.polls.svc = s
 	var err error
 	s.micro, err = micro.AddService(b.nc, micro.Config{
 		Name: "signalbox", Version: semver(b.config.Version), Description: "The register, jobs and roles of the bus",
@@ -60,8 +62,16 @@ func (b *Bridge) serve() (*service, error) {
 		}
 	}
 	for _, m := range b.machines.all {
+		var polls map[string]step.Poll
+		if p, ok := m.(Poller); ok {
+			polls = p.Polls()
+		}
 		for _, verb := range m.Verbs() {
-			if err := s.endpoint(m.Name(), verb, s.command); err != nil {
+			handle := micro.HandlerFunc(s.command)
+			if poll := polls[verb]; poll != nil {
+				handle = s.pollEndpoint(poll)
+			}
+			if err := s.endpoint(m.Name(), verb, handle); err != nil {
 				return nil, err
 			}
 		}

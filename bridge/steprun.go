@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"slices"
 
 	"signalbox/audit"
+	"signalbox/message"
 	"signalbox/step"
 	"signalbox/wire"
 )
@@ -19,35 +21,30 @@ const maxDepth = 8
 // maxDue is how many deadlines one tick handles.
 const maxDue = 500
 
-// stepDB is a machine's view of the transaction. The savepoint is set with the
-// first write, so a step that writes nothing costs nothing.
+// stepDB is a machine's view of the transaction.
 type stepDB struct {
-	batch  *audit.Batch
-	marked bool
+	batch *audit.Batch
+	wrote bool
 }
 
-func (d *stepDB) mark() error {
-	if d.marked {
-		return nil
-	}
-	d.marked = true
-	return d.batch.Savepoint()
-}
-
+// Exec implements step.DB.
 func (d *stepDB) Exec(query string, args ...any) (sql.Result, error) {
-	if err := d.mark(); err != nil {
-		return nil, err
-	}
+	d.wrote = true
 	return d.batch.Register().Exec(query, args...)
 }
 
+// Query implements step.DB.
 func (d *stepDB) Query(query string, args ...any) (*sql.Rows, error) {
 	return d.batch.Register().Query(query, args...)
 }
 
+// QueryRow implements step.DB.
 func (d *stepDB) QueryRow(query string, args ...any) *sql.Row {
 	return d.batch.Register().QueryRow(query, args...)
 }
+
+// Flush inserts the rows that were appended, for a machine that reads them.
+func (d *stepDB) Flush() error { return d.batch.Flush() }
 
 // stepRun is the handling of one message.
 type stepRun struct {
@@ -58,27 +55,15 @@ type stepRun struct {
 	db    stepDB
 	in    step.Input
 	ids   int // ids derived so far
+
+	beforeMS int64 // bus time before the message
 }
 
 // decide lets the machine that the message is addressed to decide. The error is
 // of the register; a refusal is an outcome.
 func (s *stepRun) decide() (reply any, refusal *wire.Error, err error) {
 	if s.it.row.Kind == wire.Msg {
-		for _, m := range s.machines.all {
-			if r, ok := m.(Receiver); ok {
-				one, refused, err := s.attempt(r, s.message())
-				if err != nil || refused != nil {
-					return nil, refused, err
-				}
-				if one != nil {
-					reply = one
-				}
-			}
-		}
-		if s.it.problem != nil {
-			return nil, s.it.problem, nil
-		}
-		return reply, nil, nil
+		return s.receive()
 	}
 	if s.it.problem != nil {
 		return nil, s.it.problem, nil
@@ -98,66 +83,138 @@ func (s *stepRun) decide() (reply any, refusal *wire.Error, err error) {
 		return nil, wire.Errorf(wire.UnknownCommand, "%s has no verb %q", addr.Machine, addr.Verb).
 			WithHint(fmt.Sprintf("its verbs are %v", m.Verbs())), nil
 	}
-	return s.attempt(m, step.Command{Verb: addr.Verb, Body: s.it.row.Body})
+	effects, refusal, err := s.attempt(m, step.Command{Verb: addr.Verb, Body: s.it.row.Body})
+	return effects.Reply, refusal, err
 }
 
 func (s *stepRun) message() step.Message {
 	row := s.it.row
 	return step.Message{ID: row.ID, MessageID: row.MessageID, From: row.From, To: s.it.addr.To, Envelope: s.it.envelope,
-		CorrelationID: row.CorrelationID, ExpiresAtMS: row.ExpiresAtMS, Leaf: row.Leaf[:], Problem: s.it.problem}
+		CorrelationID: row.CorrelationID, TraceID: row.TraceID, ExpiresAtMS: row.ExpiresAtMS, Leaf: row.Leaf[:], Problem: s.it.problem}
+}
+
+// receive hands a message to every machine that sees messages. The first that
+// refuses ends it: what is refused is not delivered.
+func (s *stepRun) receive() (reply any, refusal *wire.Error, err error) {
+	deliveries := 0
+	for _, m := range s.machines.receivers {
+		effects, refused, err := s.attempt(m, s.message())
+		if err != nil || refused != nil {
+			return nil, refused, err
+		}
+		if effects.Reply != nil {
+			reply = effects.Reply
+		}
+		deliveries += effects.Deliveries
+	}
+	if s.it.problem != nil {
+		return nil, s.it.problem, nil
+	}
+	if accepted, ok := reply.(*message.Accepted); ok {
+		accepted.FanoutCount = deliveries
+	}
+	return reply, nil, nil
 }
 
 // attempt applies an event to a machine and carries out what follows within
 // the step. What goes wrong in a machine undoes the step and is an INTERNAL
 // refusal; what goes wrong in the register is the error.
-func (s *stepRun) attempt(m Machine, event step.Event) (any, *wire.Error, error) {
-	s.out.stepped = true
-	s.db.marked = false
-	effects, err := s.apply(m, event)
-	refusal, refused := asRefusal(err)
-	switch {
-	case err == nil:
-		err = s.carryOut(m, effects, 0)
-	case refused:
+func (s *stepRun) attempt(m Machine, event step.Event) (effects step.Effects, refusal *wire.Error, err error) {
+	fault, err := s.isolate(m.Name(), func() error {
+		var err error
+		effects, err = s.apply(m, event)
+		refused, ok := asRefusal(err)
+		if !ok {
+			if err == nil {
+				err = s.writeReply(&effects)
+			}
+			if err != nil {
+				return err
+			}
+			return s.carryOut(m, effects, 0)
+		}
 		// A refusal changes no state of the machine that refuses; messages may
 		// follow.
-		if err := s.undo(); err != nil {
-			return nil, nil, err
+		if refusal = refused; s.db.wrote {
+			if err := s.takeBack(); err != nil {
+				return err
+			}
 		}
-		if err := s.carryOut(m, step.Effects{Messages: effects.Messages}, 0); err != nil {
-			return nil, nil, err
+		return s.carryOut(m, step.Effects{Messages: effects.Messages, Told: effects.Told}, 0)
+	})
+	if fault != nil {
+		refusal = fault
+	}
+	return effects, refusal, err
+}
+
+// writeReply writes the reply where somebody waits for it: one that cannot be
+// written is a fault of its machine.
+func (s *stepRun) writeReply(e *step.Effects) error {
+	if _, message := e.Reply.(*message.Accepted); message || e.Reply == nil || s.it.requestID == "" {
+		return nil
+	}
+	raw, err := json.Marshal(e.Reply)
+	e.Reply = json.RawMessage(raw)
+	return err
+}
+
+// errCareful says that a batch must be folded again, with a savepoint around
+// every step. Steps fail so rarely that a savepoint around each, always, costs
+// more than to do a batch twice.
+var errCareful = errors.New("a step of the batch failed")
+
+// isolate does a part of the step of who that may fail by itself. In a batch that is
+// folded carefully it is then undone and the result is an INTERNAL refusal;
+// otherwise the error is errCareful. Errors of the register are just returned.
+func (s *stepRun) isolate(who string, do func() error) (*wire.Error, error) {
+	s.out.stepped = true
+	s.db.wrote = false
+	if s.careful {
+		if err := s.batch.Savepoint(); err != nil {
+			return nil, err
 		}
-		return nil, refusal, s.keep()
 	}
-	if err == nil {
-		return effects.Reply, nil, s.keep()
+	err := do()
+	if err == nil && s.careful {
+		if err = s.machines.flush(&s.db); err == nil {
+			return nil, s.batch.Release()
+		}
 	}
-	if audit.Retryable(err) || errors.Is(err, audit.ErrFatal) {
-		return nil, nil, err
+	if err == nil || !s.careful || ofRegister(err) {
+		return nil, s.orCareful(err)
 	}
-	if err := s.undo(); err != nil {
-		return nil, nil, err
+	s.machines.forget()
+	if err := s.batch.RollbackTo(); err != nil {
+		return nil, err
 	}
 	s.out.faults++
-	s.loud(m.Name(), s.it.row, err)
-	return nil, wire.Errorf(wire.Internal, "%s failed on this message; its step was undone", m.Name()).
+	s.loud(who, s.it.row, err)
+	return wire.Errorf(wire.Internal, "%s failed on this message; its step was undone", who).
 		WithHint("the message is registered; the cause is in the bridge's log under its row id"), nil
 }
 
-func (s *stepRun) keep() error {
-	if !s.db.marked {
-		return nil
+// ofRegister reports whether an error is of the register, not of a machine.
+func ofRegister(err error) bool { return audit.Retryable(err) || errors.Is(err, audit.ErrFatal) }
+
+// orCareful is err, where it is of a machine as errCareful as long as that helps.
+func (f *folder) orCareful(err error) error {
+	if err == nil || f.careful || ofRegister(err) || errors.Is(err, errCareful) {
+		return err
 	}
-	s.db.marked = false
-	return s.batch.Release()
+	return fmt.Errorf("%w: %w", errCareful, err)
 }
 
-func (s *stepRun) undo() error {
-	if !s.db.marked {
-		return nil
+// takeBack undoes what a machine wrote before it refused.
+func (s *stepRun) takeBack() error {
+	if !s.careful {
+		return errCareful
 	}
-	s.db.marked = false
-	return s.batch.RollbackTo()
+	s.machines.forget()
+	if err := s.batch.RollbackTo(); err != nil {
+		return err
+	}
+	return s.batch.Savepoint()
 }
 
 // apply calls the machine; a panic is an error like any other.
@@ -175,13 +232,18 @@ func (s *stepRun) apply(m Machine, event step.Event) (effects step.Effects, err 
 // carryOut records transitions, queues events and messages, and hands notices
 // on. A refusal by a machine that only listens is a fault of that machine.
 func (s *stepRun) carryOut(m Machine, e step.Effects, depth int) error {
-	if len(e.Transitions)+len(e.Messages) > 0 {
-		if err := s.db.mark(); err != nil {
+	for _, t := range e.Transitions {
+		if err := s.transit(m.Name(), t); err != nil {
 			return err
 		}
 	}
-	for _, t := range e.Transitions {
-		if err := s.transit(m.Name(), t); err != nil {
+	for _, h := range e.Events {
+		if err := s.happened(m.Name(), h); err != nil {
+			return err
+		}
+	}
+	for _, h := range e.Told {
+		if err := s.happened(noticeName, h); err != nil {
 			return err
 		}
 	}
@@ -189,6 +251,12 @@ func (s *stepRun) carryOut(m Machine, e step.Effects, depth int) error {
 		if err := s.send(o); err != nil {
 			return err
 		}
+	}
+	for _, r := range e.Requests {
+		s.out.requests = append(s.out.requests, outRequest{machine: m.Name(), Request: r})
+	}
+	for _, key := range e.Woken {
+		s.out.woken = append(s.out.woken, pollKey{m.Name(), key})
 	}
 	for _, n := range e.Notices {
 		if depth == maxDepth {
@@ -234,16 +302,43 @@ func (s *stepRun) transit(machine string, t step.Transition) error {
 	if err != nil {
 		return err
 	}
-	body := map[string]any{}
-	if t.Body != nil {
-		raw, err := json.Marshal(t.Body)
-		if err != nil {
-			return err
-		}
-		if err := json.Unmarshal(raw, &body); err != nil {
-			return fmt.Errorf("the snapshot of %s %s is no JSON object: %w", machine, t.Key, err)
-		}
+	body, err := fields(t.Body)
+	if err != nil {
+		return fmt.Errorf("the snapshot of %s %s: %w", machine, t.Key, err)
 	}
 	body["from_state"], body["reason"] = t.From, t.Reason
-	return s.event(machine, t.Key, t.To, body)
+	return s.event(machine, step.Happened{Key: t.Key, What: t.To, CorrelationID: t.CorrelationID, TraceID: t.TraceID}, body)
+}
+
+// happened queues an event that is no transition.
+func (s *stepRun) happened(machine string, h step.Happened) error {
+	if h.Key == "" && machine == noticeName {
+		h.Key = wire.NoScope // the subject names no valid sender
+	}
+	body, err := fields(h.Body)
+	if err != nil {
+		return fmt.Errorf("the event %s %s %s: %w", machine, h.Key, h.What, err)
+	}
+	return s.event(machine, h, body)
+}
+
+// fields are the fields of a value that is a JSON object.
+func fields(v any) (map[string]any, error) {
+	body, ok := v.(map[string]any)
+	if ok {
+		return body, nil
+	}
+	if v == nil {
+		return map[string]any{}, nil
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&body); err != nil || body == nil {
+		return nil, fmt.Errorf("is no JSON object: %w", err)
+	}
+	return body, nil
 }

@@ -81,6 +81,7 @@ func (l *loop) sendTick() {
 		l.tick.Reset(tickLost - time.Since(l.inFlight))
 		return
 	}
+	l.rollUp() // who beat in time must not be found late
 	if err := l.appendCommand(clockName, verbTick, struct{}{}); err != nil {
 		l.log.Warn("a tick was not sent; trying again", "err", err)
 		l.tick.Reset(tickAgain)

@@ -48,6 +48,7 @@ func (s *service) janitor(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			s.asks.expire(now)
+			s.polls.expire(now)
 			s.waiters.expire(now)
 		}
 	}

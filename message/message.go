@@ -65,8 +65,10 @@ func Judge(m step.Message, place step.Place) (step.Effects, error) {
 
 // States of a message that a reply can say.
 const (
-	Queued   = "queued"   // registered, not yet fetched
-	Answered = "answered" // a response is in the register
+	Queued    = "queued"    // registered, not yet fetched
+	Delivered = "delivered" // fetched
+	Acked     = "acked"     // and acked
+	Answered  = "answered"  // a response is in the register
 )
 
 // Leaf is a leaf hash, in hex where it is written.

@@ -32,6 +32,65 @@ const (
 	ReservedRecipient Code = "RESERVED_RECIPIENT" // nothing is delivered to the bridge itself
 )
 
+// The codes of the machine agents.
+const (
+	AgentNotFound     Code = "AGENT_NOT_FOUND"    // nobody has registered under this id
+	AgentDeregistered Code = "AGENT_DEREGISTERED" // it has left; only a registration brings it back
+	StaleGeneration   Code = "STALE_GENERATION"   // another registration of the id has taken over
+	ReservedID        Code = "RESERVED_ID"        // the id is the bus's own
+	TTLInvalid        Code = "TTL_INVALID"        // a lease shorter or longer than one may be
+)
+
+// The codes of the machine roles.
+const (
+	RoleKeyInvalid           Code = "ROLE_KEY_INVALID"            // no role key, or one that is no object of three texts
+	RoleKeyFieldUnsupported  Code = "ROLE_KEY_FIELD_UNSUPPORTED"  // a field that a role key does not have
+	RoleKeyMismatch          Code = "ROLE_KEY_MISMATCH"           // role_key and role_key_wire name two roles
+	ProjectIDInvalid         Code = "PROJECT_ID_INVALID"          // not prj_ and 22 characters
+	RoleKindUnsupported      Code = "ROLE_KIND_UNSUPPORTED"       // not a kind of roles.kinds
+	RoleScopeForbidden       Code = "ROLE_SCOPE_FORBIDDEN"        // a scope for a kind that has none
+	ScopeRequired            Code = "SCOPE_REQUIRED"              // no scope for a kind that has one
+	ScopeIDInvalid           Code = "SCOPE_ID_INVALID"            // not scp_ and 22 characters
+	RoleKeyWireInvalid       Code = "ROLE_KEY_WIRE_INVALID"       // not base64url of a JSON object
+	RoleKeyWirePrefix        Code = "ROLE_KEY_WIRE_PREFIX"        // does not begin with rk2.
+	RoleKeyNonCanonical      Code = "ROLE_KEY_NON_CANONICAL"      // a second way to write a key
+	RoleKeyWireTooLong       Code = "ROLE_KEY_WIRE_TOO_LONG"      // more than 512 bytes
+	InvalidRoleTransition    Code = "INVALID_ROLE_TRANSITION"     // the role's state does not allow it
+	EnsureRoleRequestInvalid Code = "ENSURE_ROLE_REQUEST_INVALID" // no known trigger, or no cause
+	ActivationAckInvalid     Code = "ACTIVATION_ACK_INVALID"      // an ack that lacks a part
+	StaleEpoch               Code = "STALE_EPOCH"                 // acts for an activation that is over
+	HolderMismatch           Code = "HOLDER_MISMATCH"             // acts for a role that another agent has
+	CharterVersionMismatch   Code = "CHARTER_VERSION_MISMATCH"    // acknowledges another charter than the role's
+	HolderLeaseExpired       Code = "HOLDER_LEASE_EXPIRED"        // the holder's own lease is over
+	RoleCandidateUnavailable Code = "ROLE_CANDIDATE_UNAVAILABLE"  // the agent may not be elected now
+	RoleManagerDisabled      Code = "ROLE_MANAGER_DISABLED"       // elections are switched off
+	RoleClosed               Code = "ROLE_CLOSED"                 // the role's scope is closed for good
+	RoleLimit                Code = "ROLE_LIMIT"                  // there are as many roles, or candidates of one, as may be
+)
+
+// The codes of the machine inbox.
+const (
+	RecipientRequired Code = "RECIPIENT_REQUIRED" // several have the dead letter; say whose
+	NotRedrivable     Code = "NOT_REDRIVABLE"     // a dead letter that never was a delivery
+)
+
+// The codes of the machine assign.
+const (
+	AssignNotFound          Code = "ASSIGN_NOT_FOUND"          // no such job
+	AssignExists            Code = "ASSIGN_EXISTS"             // the job_id is taken by another job
+	AssignDeadlineForbidden Code = "ASSIGN_DEADLINE_FORBIDDEN" // a create that gives a deadline
+	AssignClaimed           Code = "ASSIGN_CLAIMED"            // another agent has claimed it first
+	AssignNotDue            Code = "ASSIGN_NOT_DUE"            // a claim before the job is handed out
+	AssignNotRunning        Code = "ASSIGN_NOT_RUNNING"        // a heartbeat of an attempt that has not begun
+	AssignStatusUnknown     Code = "ASSIGN_STATUS_UNKNOWN"     // a report with a word that means nothing
+	AssignAttemptMismatch   Code = "ASSIGN_ATTEMPT_MISMATCH"   // about another attempt than the current one, or none
+	AssignWorkerMismatch    Code = "ASSIGN_WORKER_MISMATCH"    // not from the worker of the attempt
+	AssignTerminal          Code = "ASSIGN_TERMINAL"           // the job has ended
+	AssignNotRetryable      Code = "ASSIGN_NOT_RETRYABLE"      // a retry of a job that is live or has succeeded
+	AssignRetryExhausted    Code = "ASSIGN_RETRY_EXHAUSTED"    // no retries are left
+	AssignDedupConflict     Code = "ASSIGN_DEDUP_CONFLICT"     // a retry whose dedup_key another live job has
+)
+
 // statuses are the HTTP-like status codes of the codes above.
 var statuses = map[Code]int{
 	SubjectInvalid: http.StatusBadRequest, IDInvalid: http.StatusBadRequest, HeaderInvalid: http.StatusBadRequest,
@@ -42,6 +101,27 @@ var statuses = map[Code]int{
 	NotReady: http.StatusServiceUnavailable, OutcomePending: http.StatusServiceUnavailable,
 	Internal: http.StatusInternalServerError, OutboxRefused: http.StatusInternalServerError,
 	ReservedRecipient: http.StatusBadRequest,
+
+	AgentNotFound: http.StatusNotFound, AgentDeregistered: http.StatusConflict, StaleGeneration: http.StatusConflict,
+	ReservedID: http.StatusBadRequest, TTLInvalid: http.StatusBadRequest,
+
+	RecipientRequired: http.StatusBadRequest, NotRedrivable: http.StatusConflict,
+
+	AssignNotFound: http.StatusNotFound, AssignExists: http.StatusConflict, AssignDeadlineForbidden: http.StatusBadRequest,
+	AssignClaimed: http.StatusConflict, AssignNotDue: http.StatusConflict, AssignNotRunning: http.StatusConflict,
+	AssignStatusUnknown: http.StatusBadRequest, AssignAttemptMismatch: http.StatusConflict, AssignWorkerMismatch: http.StatusForbidden,
+	AssignTerminal: http.StatusConflict, AssignNotRetryable: http.StatusConflict, AssignRetryExhausted: http.StatusConflict,
+	AssignDedupConflict: http.StatusConflict,
+
+	RoleKeyInvalid: http.StatusBadRequest, RoleKeyFieldUnsupported: http.StatusBadRequest, RoleKeyMismatch: http.StatusBadRequest,
+	ProjectIDInvalid: http.StatusBadRequest, RoleKindUnsupported: http.StatusBadRequest, RoleScopeForbidden: http.StatusBadRequest,
+	ScopeRequired: http.StatusBadRequest, ScopeIDInvalid: http.StatusBadRequest, RoleKeyWireInvalid: http.StatusBadRequest,
+	RoleKeyWirePrefix: http.StatusBadRequest, RoleKeyNonCanonical: http.StatusBadRequest, RoleKeyWireTooLong: http.StatusBadRequest,
+	InvalidRoleTransition: http.StatusConflict, EnsureRoleRequestInvalid: http.StatusBadRequest,
+	ActivationAckInvalid: http.StatusBadRequest, StaleEpoch: http.StatusConflict, HolderMismatch: http.StatusForbidden,
+	CharterVersionMismatch: http.StatusConflict, HolderLeaseExpired: http.StatusConflict,
+	RoleCandidateUnavailable: http.StatusConflict, RoleManagerDisabled: http.StatusConflict, RoleClosed: http.StatusConflict,
+	RoleLimit: http.StatusTooManyRequests,
 }
 
 // Status is the status that a reply carries for the code: 400 refused input,

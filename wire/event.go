@@ -13,6 +13,10 @@ type Event struct {
 	What     string // what happened, in the past tense, or the new state
 	At       time.Time
 	Cause    string // <incarnation>:<seq>
+
+	// The chain that it belongs to; "" for its own.
+	CorrelationID string
+	TraceID       string
 }
 
 // Header are the event's headers.
@@ -29,6 +33,13 @@ func (e Event) Header() Header {
 	}
 	if e.Key != "" {
 		h["ce-subject"] = []string{e.Key}
+	}
+	if e.CorrelationID != "" {
+		h[HeaderCorrelationID] = []string{e.CorrelationID}
+		h[HeaderType] = []string{string(TypeEvent)} // with a correlation id and no type it would be a response
+	}
+	if e.TraceID != "" {
+		h[HeaderTraceID] = []string{e.TraceID}
 	}
 	return h
 }

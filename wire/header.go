@@ -82,6 +82,8 @@ type Envelope struct {
 	CorrelationID string
 	TraceID       string
 	Topic         string
+	Role          string // the sender acts as its holder: project/kind[/scope]
+	RoleEpoch     string // at this epoch, as the sender wrote it
 }
 
 // ReadEnvelope reads the headers of a message. Values out of range are clamped.
@@ -95,6 +97,8 @@ func ReadEnvelope(h Header) (Envelope, error) {
 		CorrelationID: h.First(HeaderCorrelationID),
 		TraceID:       h.First(HeaderTraceID),
 		Topic:         h.First(HeaderTopic),
+		Role:          h.First(HeaderRole),
+		RoleEpoch:     h.First(HeaderRoleEpoch),
 		Priority:      DefaultPriority,
 	}
 	var bad *Error

@@ -66,6 +66,12 @@ func (r Root) Event(machine, key, what string) string {
 	return string(r) + ".evt." + machine + "." + key + "." + what
 }
 
+// Heartbeat is the subject of an agent's heartbeats.
+func (r Root) Heartbeat(agent string) string { return string(r) + ".hb." + agent }
+
+// RPC is the subject on which the bridge asks an agent.
+func (r Root) RPC(agent, verb string) string { return string(r) + ".rpc." + agent + "." + verb }
+
 // Captured are the subjects of the stream that is the log.
 func (r Root) Captured() []string {
 	return []string{string(r) + ".msg.>", string(r) + ".cmd.>", string(r) + ".evt.>"}

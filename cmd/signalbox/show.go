@@ -18,7 +18,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"signalbox/audit"
+	"signalbox/bridge"
 	"signalbox/cmd/signalbox/listing"
+	"signalbox/inbox"
 )
 
 // dumped is how much of a binary body is shown.
@@ -51,7 +53,7 @@ func (a *app) show(id string, format listing.Format) error {
 	if err != nil {
 		return err
 	}
-	fate, err := r.Fate(ctx, row, time.Now())
+	fate, err := bridge.ReadFate(ctx, r, row)
 	if err != nil {
 		return err
 	}
@@ -65,7 +67,7 @@ func (a *app) show(id string, format listing.Format) error {
 	}
 	return listing.Object(a.stdout, format, struct {
 		Row json.RawMessage `json:"row"`
-		audit.Fate
+		bridge.Fate
 	}{raw, fate})
 }
 
@@ -96,7 +98,7 @@ func (a *app) find(ctx context.Context, r *audit.Reader, id string) (*audit.Row,
 }
 
 // shown is a row and its fate for people.
-func shown(row *audit.Row, fate audit.Fate) string {
+func shown(row *audit.Row, fate bridge.Fate) string {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {
@@ -133,11 +135,33 @@ func shown(row *audit.Row, fate audit.Fate) string {
 		line("refusal", fate.Refusal.Error())
 		line("hint", fate.Refusal.Hint)
 	}
+	for _, d := range fate.Deliveries {
+		line("delivery", deliveryText(d))
+	}
 	for _, t := range fate.Transitions {
 		line("transition", fmt.Sprintf("%s %s: %s → %s (%s)", t.Machine, t.Key, t.From, t.To, t.Reason))
 	}
 	b.WriteString(shownBody(row.Body))
 	return b.String()
+}
+
+// deliveryText is what became of a message for one recipient, in a line.
+func deliveryText(d inbox.Delivery) string {
+	text := fmt.Sprintf("%s: %s", d.Recipient, d.Status)
+	at := func(what string, ms *int64, id *int64) {
+		if ms != nil && id != nil {
+			text += fmt.Sprintf(", %s %s by row %d", what, time.UnixMilli(*ms).Local().Format(logTime), *id)
+		}
+	}
+	if d.Attempts > 0 {
+		text += fmt.Sprintf(", fetched %d×", d.Attempts)
+	}
+	at("last", d.DeliveredAtMS, d.DeliveredID)
+	at(d.Status, d.OutcomeAtMS, d.OutcomeID)
+	if d.RedrivenID != nil {
+		text += fmt.Sprintf(", redriven by row %d", *d.RedrivenID)
+	}
+	return text
 }
 
 // logYear is logTime with the year.

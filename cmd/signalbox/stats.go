@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"signalbox/audit"
+	"signalbox/bridge"
 	"signalbox/cmd/signalbox/listing"
 )
 
@@ -34,7 +35,7 @@ func (a *app) stats(format listing.Format) error {
 	defer r.Close()
 	stop := a.spin("counting")
 	defer stop()
-	s, err := r.Stats(ctx)
+	s, err := bridge.ReadStats(ctx, r)
 	if err != nil {
 		return err
 	}

@@ -24,10 +24,13 @@ const (
 	Lag     Phase = "lag"
 	Burst   Phase = "burst"
 	Memory  Phase = "memory"
+
+	Deliveries Phase = "deliveries"
+	Inbox      Phase = "inbox"
 )
 
 // Phases are all of them.
-func Phases() []Phase { return []Phase{Ceiling, Capture, API, Lag, Burst, Memory} }
+func Phases() []Phase { return []Phase{Ceiling, Capture, Deliveries, API, Lag, Burst, Memory, Inbox} }
 
 // Options of a bench.
 type Options struct {
@@ -153,11 +156,15 @@ func (r *run) withNode(ctx context.Context) (err error) {
 	if err := r.versions(ctx); err != nil {
 		return err
 	}
+	// To nobody, each message would be announced to its sender as such.
+	if err := r.node.register(ctx, live); err != nil {
+		return err
+	}
 	for _, step := range []struct {
 		phase Phase
 		do    func(context.Context) error
 	}{
-		{Capture, r.capture}, {Ceiling, r.ceilingAfter}, {API, r.api}, {Lag, r.lag}, {Burst, r.burst}, {Memory, r.memory},
+		{Capture, r.capture}, {Ceiling, r.ceilingAfter}, {Deliveries, r.deliveries}, {API, r.api}, {Lag, r.lag}, {Burst, r.burst}, {Memory, r.memory}, {Inbox, r.inbox},
 	} {
 		if !r.options.wants(step.phase) {
 			continue

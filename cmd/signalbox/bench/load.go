@@ -42,13 +42,16 @@ type letter struct {
 	body                      []byte
 }
 
+// recipientID is the id of recipient i.
+func recipientID(i int) string { return fmt.Sprintf("agent-%02d", i) }
+
 func newLoad(phase, publisher, size int) *load {
 	l := &load{random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), phase: phase, publisher: publisher, size: size}
 	for i := range senders {
 		l.senders = append(l.senders, fmt.Sprintf("sender-%02d", i))
 	}
 	for i := range recipients {
-		l.receivers = append(l.receivers, fmt.Sprintf("agent-%02d", i))
+		l.receivers = append(l.receivers, recipientID(i))
 	}
 	for _, s := range l.senders {
 		for _, r := range l.receivers {

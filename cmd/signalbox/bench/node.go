@@ -56,11 +56,11 @@ func startNode(ctx context.Context, o Options, dir string) (n *node, err error) 
 	if n.conn, err = nats.Connect(url, nats.Name("signalbox bench")); err != nil {
 		return n, fmt.Errorf("connect to the node: %w", err)
 	}
-	n.reader, err = audit.OpenReader(ctx, n.register(), audit.ReaderOptions{})
+	n.reader, err = audit.OpenReader(ctx, n.registerPath(), audit.ReaderOptions{})
 	return n, err
 }
 
-func (n *node) register() string { return filepath.Join(n.dir, "signalbox.db") }
+func (n *node) registerPath() string { return filepath.Join(n.dir, "signalbox.db") }
 
 // stop ends all processes, the node last.
 func (n *node) stop() error {
@@ -252,7 +252,7 @@ func (n *node) settle(ctx context.Context) error {
 
 // registerBytes is the size of the register's file.
 func (n *node) registerBytes() (int64, error) {
-	info, err := os.Stat(n.register())
+	info, err := os.Stat(n.registerPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("the node has left no register: %w", err)
 	}

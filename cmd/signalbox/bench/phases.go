@@ -120,16 +120,11 @@ func (r *run) api(ctx context.Context) error {
 	defer conn.Close()
 	trips := make([]time.Duration, 0, count)
 	for i := range count {
-		one, cancel := context.WithTimeout(ctx, apiWithin)
 		start := time.Now()
-		reply, err := conn.RequestWithContext(one, "bus.api.bench.message.send", fmt.Appendf(nil, `{"to":"agent-00","payload":{"n":%d}}`, i))
+		_, err := r.node.ask(ctx, conn, "bench", "message", "send", fmt.Appendf(nil, `{"to":"agent-00","payload":{"n":%d}}`, i))
 		trips = append(trips, time.Since(start))
-		cancel()
 		if err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
-		}
-		if code := reply.Header.Get("Nats-Service-Error-Code"); code != "" {
-			return fmt.Errorf("request %d: refused: %s", i, reply.Data)
 		}
 		bar.add(1)
 	}

@@ -24,6 +24,12 @@ func (b *bar) add(n int) {
 	}
 }
 
+func (b *bar) set(n int) {
+	if b.shown != nil {
+		_ = b.shown.Set(n)
+	}
+}
+
 func (b *bar) end() {
 	if b.shown != nil {
 		_ = b.shown.Finish()

@@ -9,30 +9,36 @@ import (
 // Result is what a run found. A figure that was not measured is null. Rates are
 // a second.
 type Result struct {
-	Messages      int      `json:"messages"` // of the capture, and of each ceiling
-	Publishers    int      `json:"publishers"`
-	Size          int      `json:"size"`           // bytes of a body
-	Lost          *int     `json:"lost"`           // of all but the burst
-	Doubled       *int     `json:"doubled"`        // of all
-	CapturePerS   *float64 `json:"capture_per_s"`  // rows
-	CeilingPerS   *float64 `json:"ceiling_per_s"`  // rows; the mean of both
-	CeilingBefore *float64 `json:"ceiling_before"` // rows, before the capture
-	CeilingAfter  *float64 `json:"ceiling_after"`  // rows, after it
-	Ratio         *float64 `json:"ratio"`          // capture to ceiling
-	IndexLagS     *float64 `json:"index_lag_s"`
-	LagP50MS      *float64 `json:"lag_p50_ms"`
-	LagP99MS      *float64 `json:"lag_p99_ms"`
-	LagPerS       *float64 `json:"lag_per_s"` // messages, while the lag was measured
-	BurstMessages *int     `json:"burst_messages"`
-	BurstLost     *int     `json:"burst_lost"`
-	APIP50MS      *float64 `json:"api_p50_ms"`
-	APIP99MS      *float64 `json:"api_p99_ms"`
-	JobsPerS      float64  `json:"jobs_per_s"` // 0: this program knows no jobs yet
-	DBBytesPerMsg *float64 `json:"db_bytes_per_msg"`
-	RSSMiB        *float64 `json:"rss_mib"`
-	RSSPeakMiB    *float64 `json:"rss_peak_mib"`
-	RSSMessages   *int64   `json:"rss_messages"` // in the register at that moment
-	Machine       Machine  `json:"machine"`
+	Messages        int      `json:"messages"` // of the capture, and of each ceiling
+	Publishers      int      `json:"publishers"`
+	Size            int      `json:"size"`           // bytes of a body
+	Lost            *int     `json:"lost"`           // of all but the burst
+	Doubled         *int     `json:"doubled"`        // of all
+	CapturePerS     *float64 `json:"capture_per_s"`  // rows
+	CeilingPerS     *float64 `json:"ceiling_per_s"`  // rows; the mean of both
+	CeilingBefore   *float64 `json:"ceiling_before"` // rows, before the capture
+	CeilingAfter    *float64 `json:"ceiling_after"`  // rows, after it
+	Ratio           *float64 `json:"ratio"`          // capture to ceiling
+	IndexLagS       *float64 `json:"index_lag_s"`
+	LivePerS        *float64 `json:"live_per_s"`       // rows without deliveries, beside those with
+	DeliveriesPerS  *float64 `json:"deliveries_per_s"` // rows with a delivery each
+	DeliveriesRatio *float64 `json:"deliveries_ratio"` // the second to the first
+	LagP50MS        *float64 `json:"lag_p50_ms"`
+	LagP99MS        *float64 `json:"lag_p99_ms"`
+	LagPerS         *float64 `json:"lag_per_s"` // messages, while the lag was measured
+	BurstMessages   *int     `json:"burst_messages"`
+	BurstLost       *int     `json:"burst_lost"`
+	APIP50MS        *float64 `json:"api_p50_ms"`
+	APIP99MS        *float64 `json:"api_p99_ms"`
+	FetchP50MS      *float64 `json:"fetch_p50_ms"` // of 100 messages out of 100,000
+	FetchP99MS      *float64 `json:"fetch_p99_ms"`
+	ExpiryDelayMS   *float64 `json:"expiry_delay_ms"` // the longest request while 10,000 messages expire
+	JobsPerS        float64  `json:"jobs_per_s"`      // 0: this program knows no jobs yet
+	DBBytesPerMsg   *float64 `json:"db_bytes_per_msg"`
+	RSSMiB          *float64 `json:"rss_mib"`
+	RSSPeakMiB      *float64 `json:"rss_peak_mib"`
+	RSSMessages     *int64   `json:"rss_messages"` // in the register at that moment
+	Machine         Machine  `json:"machine"`
 }
 
 // compare sets the ceiling, the mean of both, and the ratio.
@@ -85,6 +91,9 @@ func (r *Result) Figures() []Figure {
 	add("capture", r.CapturePerS, "%.0f rows/s", "", nil)
 	add("capture / ceiling", r.Ratio, "%.2f ×", "≥ 0.50 ×", func(v float64) bool { return v >= 0.5 })
 	add("look-ups caught up after", r.IndexLagS, "%.2f s", "≤ 2 s", func(v float64) bool { return v <= 2 })
+	add("capture without deliveries", r.LivePerS, "%.0f rows/s", "", nil)
+	add("capture with deliveries", r.DeliveriesPerS, "%.0f rows/s", "", nil)
+	add("with / without", r.DeliveriesRatio, "%.2f ×", "≥ 0.75 ×", func(v float64) bool { return v >= 0.75 })
 	count("lost", r.Lost)
 	count("doubled", r.Doubled)
 	add("lag p50", r.LagP50MS, "%.1f ms", "", nil)
@@ -97,6 +106,9 @@ func (r *Result) Figures() []Figure {
 	}
 	add("message.send p50", r.APIP50MS, "%.2f ms", "< 5 ms", below(5))
 	add("message.send p99", r.APIP99MS, "%.2f ms", "", nil)
+	add("fetch of 100 out of 100000, p50", r.FetchP50MS, "%.1f ms", "< 20 ms", below(20))
+	add("fetch of 100 out of 100000, p99", r.FetchP99MS, "%.1f ms", "", nil)
+	add("slowest request while 10000 expire", r.ExpiryDelayMS, "%.0f ms", "< 200 ms", below(200))
 	if r.RSSMessages != nil {
 		add(fmt.Sprintf("memory after %d messages", *r.RSSMessages), r.RSSMiB, "%.0f MiB", "< 300 MiB", below(300))
 	}

@@ -17,10 +17,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
+	"signalbox/agents"
 	"signalbox/audit"
 	"signalbox/bridge"
 	"signalbox/cmd/signalbox/config"
 	"signalbox/embeddednats"
+	"signalbox/inbox"
 	"signalbox/message"
 )
 
@@ -129,12 +131,23 @@ func (n *node) start(ctx context.Context) (err error) {
 		return err
 	}
 	n.bridge, err = bridge.New(n.bridgeConfig(), bridge.Parts{JetStream: js, Register: n.reg, Reader: n.reader, Index: n.index,
-		Machines: []bridge.Machine{message.Machine{}}})
+		Machines: Machines()})
 	if err != nil {
 		return err
 	}
 	n.http, err = listenHTTP(n.config.HTTP.Listen, n.bridge)
 	return err
+}
+
+// Machines are the program's machines, wired to each other's facts, in the
+// order in which they act.
+func Machines() []bridge.Machine {
+	who := agents.New(inbox.Pending)
+	return []bridge.Machine{
+		message.Machine{},
+		who,
+		inbox.New(inbox.Facts{Agents: who, Rows: audit.Rows{}}),
+	}
 }
 
 func (n *node) bridgeConfig() bridge.Config {
@@ -146,7 +159,7 @@ func (n *node) bridgeConfig() bridge.Config {
 		TapMaxAge: c.Bus.TapMaxAge.Std(), TapBytes: int64(c.Bus.TapMaxBytes),
 		BatchMax: c.Audit.BatchMax, FirstTick: max(10*time.Second, 2*c.Agents.Rollup.Std()),
 		DataDir: c.DataDir, MinFree: int64(c.Audit.MinFree), NewRegister: n.options.NewRegister,
-		Settings: settings(c), Log: n.log,
+		Rollup: c.Agents.Rollup.Std(), Settings: settings(c), Log: n.log,
 	}
 	for _, t := range c.Bus.Taps {
 		b.Taps = append(b.Taps, bridge.Tap{Subject: t.Subject, Stream: t.Stream})

@@ -1,0 +1,55 @@
+package audit
+
+import (
+	"encoding/json"
+
+	"signalbox/step"
+	"signalbox/wire"
+)
+
+// Rows reads the register for machines, within a step or a read-only look.
+type Rows struct{}
+
+// row reads one row, also one that the open batch has appended.
+func (Rows) row(db step.DB, id int64) (*Row, error) {
+	if batch, ok := db.(interface{ Flush() error }); ok {
+		if err := batch.Flush(); err != nil {
+			return nil, err
+		}
+	}
+	row, err := scanRow(db.QueryRow(`SELECT `+rowColumns+` FROM messages WHERE id = ?`, id).Scan)
+	if err != nil {
+		return nil, notFound(err, "row %d", id)
+	}
+	return row, nil
+}
+
+// Message is a row as machines see messages; ErrNotFound where there is none.
+func (r Rows) Message(db step.DB, id int64) (step.Message, error) {
+	row, err := r.row(db, id)
+	if err != nil {
+		return step.Message{}, err
+	}
+	// What was wrong with its headers was said when it was folded.
+	envelope, _ := wire.ReadEnvelope(row.Header)
+	envelope.Topic = row.Topic
+	to, _ := wire.ParseRecipient(row.To)
+	return step.Message{ID: row.ID, MessageID: row.MessageID, From: row.From, To: to, Envelope: envelope,
+		CorrelationID: row.CorrelationID, TraceID: row.TraceID, ExpiresAtMS: row.ExpiresAtMS, Leaf: row.Leaf[:]}, nil
+}
+
+// JSON is a row as the API prints it; with {id, bytes} in place of the body
+// where it would have more than most bytes.
+func (r Rows) JSON(db step.DB, id int64, most int) (json.RawMessage, error) {
+	row, err := r.row(db, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(row.Body) <= most {
+		raw, err := row.MarshalJSON()
+		if err != nil || len(raw) <= most {
+			return raw, err
+		}
+	}
+	return row.Outline()
+}

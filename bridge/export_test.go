@@ -1,0 +1,4 @@
+package bridge
+
+// Waiting is how many polls wait.
+func (b *Bridge) Waiting() int { return b.polls.waiting() }
