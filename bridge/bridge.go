@@ -21,7 +21,7 @@ import (
 
 // RulesVersion names the rules of all machines together. It changes with every
 // change of a rule that could fold the same log to another state.
-const RulesVersion = "1"
+const RulesVersion = "2"
 
 // drainWithin bounds what a stop waits for: open requests and the outbox.
 const drainWithin = 8 * time.Second
@@ -179,12 +179,6 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 		l.stop()
 		return err
 	}
-	// The server must know the subscriptions before anybody is told to ask.
-	if err := b.nc.FlushTimeout(publishTimeout); err != nil {
-		end()
-		l.stop()
-		return errors.Join(fmt.Errorf("serve the API: %w", err), svc.micro.Stop())
-	}
 	stopBeats, err := b.listen()
 	if err != nil {
 		end()
@@ -192,6 +186,12 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 		return errors.Join(err, svc.micro.Stop())
 	}
 	defer stopBeats()
+	// The server must know the subscriptions before anybody is told to ask.
+	if err := b.nc.FlushTimeout(publishTimeout); err != nil {
+		end()
+		l.stop()
+		return errors.Join(fmt.Errorf("serve the API: %w", err), svc.micro.Stop())
+	}
 	spawn(b.rpc.run)
 	spawn(svc.watch)
 	spawn(svc.janitor)

@@ -31,7 +31,7 @@ func TestWhatIsStoredDependsNeitherOnBatchesNorOnWhatFailsInThem(t *testing.T) {
 			"transitions": `SELECT group_concat(key || from_state || to_state || reason, ' ') FROM (SELECT * FROM transitions ORDER BY id)`,
 			"refusals":    `SELECT group_concat(code || error, ' ') FROM (SELECT * FROM refusals ORDER BY id)`,
 			"letters":     `SELECT group_concat(recipient || reason || last_error, ' ') FROM (SELECT * FROM dead_letters ORDER BY id)`,
-			"bodies": `SELECT group_concat(subject || body, ' ') FROM (SELECT subject, json_remove(body, '$.cause', '$.id', '$.message_id') AS body
+			"bodies": `SELECT group_concat(subject || body, ' ') FROM (SELECT subject, json_remove(body, '$.cause', '$.id', '$.message_id', '$.expires_at_ms') AS body
 				FROM messages WHERE "from" = 'signalbox' AND kind <> 'cmd' ORDER BY subject, body)`,
 		} {
 			tables[name] = one[string](t, db, query)

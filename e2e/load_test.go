@@ -75,6 +75,10 @@ func playLoad(args []string) error {
 		stop()
 	}()
 	w := &worker{load: l, nc: nc, js: js, ctx: ctx, out: bufio.NewWriter(os.Stdout)}
+	// Its recipient is owed nothing, and its senders need not hear that there is none.
+	if err := nc.Publish("bus.cmd.sink.agents.register", []byte(`{"delivery":"live","heartbeat_ttl_ms":3600000}`)); err != nil {
+		return err
+	}
 	if l.Plain != 0 {
 		return w.plain()
 	}
@@ -211,7 +215,7 @@ func (w *worker) plain() error {
 	n := 0
 	for ; n != w.Plain && w.ctx.Err() == nil; n++ {
 		id := fmt.Sprintf("plain-%d-%d", os.Getpid(), n)
-		err := w.nc.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("bus.msg.flood.topic.t%d", n), Header: nats.Header{"Nats-Msg-Id": {id}}, Data: body(id, w.Size)})
+		err := w.nc.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("bus.msg.flood%d.agent.sink", n), Header: nats.Header{"Nats-Msg-Id": {id}}, Data: body(id, w.Size)})
 		if err != nil {
 			return err
 		}
