@@ -10,18 +10,34 @@ import (
 // Rows reads the register for machines, within a step or a read-only look.
 type Rows struct{}
 
-// row reads one row, also one that the open batch has appended.
-func (Rows) row(db step.DB, id int64) (*Row, error) {
+// flush makes rows readable that the open batch has appended.
+func (Rows) flush(db step.DB) error {
 	if batch, ok := db.(interface{ Flush() error }); ok {
-		if err := batch.Flush(); err != nil {
-			return nil, err
-		}
+		return batch.Flush()
+	}
+	return nil
+}
+
+func (r Rows) row(db step.DB, id int64) (*Row, error) {
+	if err := r.flush(db); err != nil {
+		return nil, err
 	}
 	row, err := scanRow(db.QueryRow(`SELECT `+rowColumns+` FROM messages WHERE id = ?`, id).Scan)
 	if err != nil {
 		return nil, notFound(err, "row %d", id)
 	}
 	return row, nil
+}
+
+// MessageID is the message id of a row; ErrNotFound where there is none.
+func (r Rows) MessageID(db step.DB, id int64) (messageID string, err error) {
+	if err := r.flush(db); err != nil {
+		return "", err
+	}
+	if err := db.QueryRow(`SELECT message_id FROM messages WHERE id = ?`, id).Scan(&messageID); err != nil {
+		return "", notFound(err, "row %d", id)
+	}
+	return messageID, nil
 }
 
 // Message is a row as machines see messages; ErrNotFound where there is none.

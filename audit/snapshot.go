@@ -9,7 +9,7 @@ import (
 
 // BridgeTables are the state tables of the bridge itself, which a replay makes
 // again like those of the machines.
-func BridgeTables() []string { return []string{"outcomes"} }
+func BridgeTables() []string { return []string{"outcomes", "dead_letters"} }
 
 // Snapshot keeps the state tables as they are before the next row is folded by
 // the rules of the version. Its cost is that of copying the tables once.

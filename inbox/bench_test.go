@@ -164,7 +164,9 @@ func BenchmarkPoll(b *testing.B) {
 	for name, options := range map[string]string{"none due": `{}`, "none due of a topic": `{"include_topics":["w","x"]}`, "all due": `{"redeliver_after_ms":0}`} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				r.poll("a", options)
+				if _, refusal := r.poll("a", options); refusal != nil {
+					b.Fatal(refusal)
+				}
 			}
 		})
 	}

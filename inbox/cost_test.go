@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"signalbox/inbox"
 	"signalbox/step"
+	"signalbox/wire"
 )
 
 func TestAMessageToAnAgentCostsNoSQLUntilTheCommit(t *testing.T) {
@@ -70,7 +72,9 @@ func TestStatementsFindDeliveriesThroughIndexes(t *testing.T) {
 				r.fetch("a", options)
 			}
 			r.flush()
-			r.poll("a", options)
+			if _, refusal := r.poll("a", options); refusal != nil {
+				t.Fatal(refusal)
+			}
 		}
 	}
 	r.fetch("a", `{"redeliver_after_ms":0,"auto_ack":true}`)
@@ -132,6 +136,9 @@ func (r *rig) plan(text string) string {
 			}
 			plan += detail + "\n"
 		}
+		if err := rows.Err(); err != nil {
+			r.Fatal(err)
+		}
 		return plan
 	}
 }
@@ -159,6 +166,42 @@ func TestTheMachineHearsOnlyWhatItActsOn(t *testing.T) {
 	for _, event := range []step.Event{step.Command{Verb: "give"}, step.Notice{Machine: "bridge", What: step.Handled}} {
 		if _, err := r.m.Apply(r.db, r.input("a", event)); err == nil {
 			t.Errorf("%+v is no fault", event)
+		}
+	}
+}
+
+// What goes wrong in the database undoes the step and is tried again; a refusal
+// would be the last word.
+func TestAFaultOfTheDatabaseIsNoRefusal(t *testing.T) {
+	for _, event := range []step.Event{
+		step.Command{Verb: "fetch"}, step.Command{Verb: "ack", Body: []byte(`{"ids":[1]}`)}, step.Command{Verb: "ack", Body: []byte(`{"ids":["m1"]}`)},
+		step.Command{Verb: "reject", Body: []byte(`{"id":1}`)}, step.Command{Verb: "reject", Body: []byte(`{"id":"m1"}`)},
+		step.Command{Verb: "redrive", Body: []byte(`{"id":1}`)}, step.Command{Verb: "redrive", Body: []byte(`{"message_id":"m1"}`)},
+		step.Deadline{Key: "1/a"}, step.Deadline{Key: "move/topic:x/a/0"},
+		step.Notice{Machine: "agents", What: "online", Key: "a", Data: change{topics: []string{"x"}}}, step.Notice{Machine: "roles", What: "closed", Key: "p/lead"},
+	} {
+		for _, unwritten := range []bool{true, false} {
+			r := newRig(t)
+			r.register("a")
+			if r.send(draft{to: "b"}); !unwritten {
+				r.flush()
+			}
+			in := r.input("a", event)
+			r.db.db.Close()
+			_, err := r.m.Apply(r.db.db, in)
+			var refusal *wire.Error
+			if err == nil || errors.As(err, &refusal) {
+				t.Errorf("%+v: %v", event, err)
+			}
+			_, due := r.m.Due(r.db.db, 1, 1)
+			_, poll := r.m.Polls()["fetch"](r.db.db, "a", nil)
+			_, dead := r.m.Queries()["dead"](r.db.db, "a", nil)
+			_, pending := r.m.Queries()["pending"](r.db.db, "a", nil)
+			_, list := inbox.Deliveries(r.db.db, 1)
+			_, totals := inbox.ReadTotals(r.db.db)
+			if due == nil || poll == nil || dead == nil || pending == nil || list == nil || totals == nil {
+				t.Errorf("%v, %v, %v, %v, %v, %v", due, poll, dead, pending, list, totals)
+			}
 		}
 	}
 }

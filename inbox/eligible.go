@@ -64,10 +64,13 @@ func scanNeeded(recipient string) func(*sql.Rows) (Delivery, error) {
 	}
 }
 
+// The first is found in the index alone: SQLite would look up the row of each
+// one that it passes over, and thousands may have expired together.
 const (
 	freshOfAll = `SELECT ` + needed + ` FROM (SELECT id AS i, recipient AS r FROM deliveries INDEXED BY deliveries_fresh
-		WHERE recipient = ? AND outcome IS NULL AND delivered_at_ms IS NULL AND expires_at_ms > ?
-		ORDER BY priority DESC, id LIMIT ?) JOIN deliveries ON id = i AND recipient = r`
+			WHERE recipient = ? AND outcome IS NULL AND delivered_at_ms IS NULL AND expires_at_ms > ?
+			ORDER BY priority DESC, id LIMIT ?)
+		JOIN deliveries ON id = i AND recipient = r`
 	freshOfTopic = `SELECT ` + needed + ` FROM deliveries INDEXED BY deliveries_topic
 		WHERE recipient = ? AND topic = ? AND delivered_to IS NULL AND delivered_id IS NULL AND outcome IS NULL AND expires_at_ms > ?
 		ORDER BY priority DESC, id LIMIT ?`
@@ -110,9 +113,9 @@ const (
 
 // Where many are due they are looked for in the order of a fetch.
 const (
-	manyDue = `SELECT ` + needed + ` FROM (SELECT id AS i, recipient AS r FROM deliveries INDEXED BY deliveries_flight
+	manyDue = `SELECT ` + needed + ` FROM deliveries INDEXED BY deliveries_flight
 		WHERE recipient = ? AND outcome IS NULL AND delivered_at_ms IS NOT NULL AND expires_at_ms > ?
-		AND (delivered_at_ms <= ? OR delivered_id < ? OR delivered_to <> ?) ORDER BY priority DESC, id LIMIT ?) JOIN deliveries ON id = i AND recipient = r`
+		AND (delivered_at_ms <= ? OR delivered_id < ? OR delivered_to <> ?) ORDER BY priority DESC, id LIMIT ?`
 	manyDueOfTopics = `SELECT ` + needed + ` FROM deliveries INDEXED BY deliveries_flight
 		WHERE recipient = ? AND outcome IS NULL AND delivered_at_ms IS NOT NULL AND expires_at_ms > ?
 		AND (delivered_at_ms <= ? OR delivered_id < ? OR delivered_to <> ?)

@@ -45,6 +45,9 @@ type Rows interface {
 	// Message is a row as machines see messages.
 	Message(db step.DB, id int64) (step.Message, error)
 
+	// MessageID is the message id of a row: cheaper than Message.
+	MessageID(db step.DB, id int64) (string, error)
+
 	// JSON is a row as the API prints it, with {id, bytes} in place of a body
 	// that would make it larger than most bytes.
 	JSON(db step.DB, id int64, most int) (json.RawMessage, error)
@@ -125,10 +128,10 @@ func (m *Machine) Apply(db step.DB, in step.Input) (step.Effects, error) {
 	case step.Deadline:
 		return m.over(db, in, e)
 	case step.Notice:
-		switch {
-		case e.Machine == agentsName:
+		switch e.Machine {
+		case agentsName:
 			return m.subscribed(db, in, e)
-		case e.Machine == rolesName:
+		case rolesName:
 			return m.closed(db, in, e.Key)
 		}
 	}

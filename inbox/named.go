@@ -103,15 +103,15 @@ func (m *Machine) notFetched(db step.DB, w whose, wanted map[string]bool) (found
 		}
 		left -= len(list)
 		for _, d := range list {
-			msg, err := m.facts.Rows.Message(db, d.ID)
+			messageID, err := m.facts.Rows.MessageID(db, d.ID)
 			if err != nil {
 				return nil, fmt.Errorf("row %d for %q: %w", d.ID, recipient, err)
 			}
-			if !wanted[msg.MessageID] {
+			if !wanted[messageID] {
 				continue
 			}
 			found = append(found, d)
-			if delete(wanted, msg.MessageID); len(wanted) == 0 {
+			if delete(wanted, messageID); len(wanted) == 0 {
 				break
 			}
 		}

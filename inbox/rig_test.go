@@ -137,6 +137,11 @@ func (w *world) Message(_ step.DB, id int64) (step.Message, error) {
 	return m, nil
 }
 
+func (w *world) MessageID(db step.DB, id int64) (string, error) {
+	m, err := w.Message(db, id)
+	return m.MessageID, err
+}
+
 func (w *world) JSON(_ step.DB, id int64, most int) (json.RawMessage, error) {
 	m := w.rows[id]
 	row := map[string]any{"id": id, "message_id": m.MessageID, "priority": m.Envelope.Priority, "body": w.bodies[id]}

@@ -57,7 +57,7 @@ CREATE TABLE deliveries (
 -- over without its row.
 CREATE INDEX deliveries_fresh ON deliveries (recipient, priority DESC, id, expires_at_ms)
   WHERE outcome IS NULL AND delivered_at_ms IS NULL;
-CREATE INDEX deliveries_flight ON deliveries (recipient, priority DESC, id, delivered_at_ms, delivered_id, delivered_to, expires_at_ms)
+CREATE INDEX deliveries_flight ON deliveries (recipient, priority DESC, id)
   WHERE outcome IS NULL AND delivered_at_ms IS NOT NULL;
 -- Bus time never goes back, so the order of fetches is that of their times:
 -- what is to be given out again is a prefix.
