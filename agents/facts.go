@@ -140,8 +140,10 @@ func (m *Machine) Admit(db step.DB, from string, body []byte) (generation int64,
 // noGeneration is a number that no generation has.
 const noGeneration = -1
 
-// statedGeneration is the generation that the body of a heartbeat names, 0 for
-// none, noGeneration for a number that cannot be one.
+// Stated is the generation that the body of a heartbeat names, 0 for none; a
+// number that no generation has for one that cannot be any.
+func (*Machine) Stated(body []byte) int64 { return statedGeneration(body) }
+
 func statedGeneration(body []byte) int64 {
 	const field = "generation"
 	if !bytes.Contains(body, []byte(field)) { // most bodies are empty or short

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -27,74 +28,82 @@ const (
 // verbSeen is the command that a roll-up is.
 const verbSeen = "seen"
 
-// beat is the last heartbeat of an agent.
-type beat struct {
-	at         time.Time
+// beatKey is who beats, and as which generation, 0 for any.
+type beatKey struct {
+	agent      string
 	generation int64
-	body       string // what was admitted
 }
 
 // beats are the heartbeats since the last roll-up. They are not registered one
 // by one: whoever beats in time costs one entry of one row a roll-up.
 type beats struct {
 	mu      sync.Mutex // guards what follows
-	seen    map[string]beat
-	refused map[string]string // by agent, the body that was refused
+	seen    map[beatKey]time.Time
+	refused map[beatKey]struct{}
 }
 
-func newBeats() *beats { return &beats{seen: map[string]beat{}, refused: map[string]string{}} }
+func newBeats() *beats { return &beats{seen: map[beatKey]time.Time{}, refused: map[beatKey]struct{}{}} }
 
 // again counts one more heartbeat of an agent that has one already since the
-// last roll-up; false where it must be looked at first. A body that was just
-// refused is refused, without a look.
-func (b *beats) again(agent, body string, at time.Time) (counted, refused bool) {
+// last roll-up; otherwise it must be looked at first. One that was just refused
+// is refused without a look.
+func (b *beats) again(key beatKey, at time.Time) (counted, refused bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if last, ok := b.seen[agent]; ok && last.body == body {
-		last.at = at
-		b.seen[agent] = last
+	if _, ok := b.seen[key]; ok {
+		b.seen[key] = at
 		return true, false
 	}
-	text, ok := b.refused[agent]
-	return false, ok && text == body
+	_, refused = b.refused[key]
+	return false, refused
 }
 
 // admit counts a heartbeat that was looked at; false when there are too many.
-func (b *beats) admit(agent, body string, generation int64, at time.Time) bool {
+func (b *beats) admit(key beatKey, at time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.seen[agent]; !ok && len(b.seen) >= maxBeats {
+	if len(b.seen) >= maxBeats {
 		return false
 	}
-	b.seen[agent] = beat{at: at, generation: generation, body: body}
+	b.seen[key] = at
 	return true
 }
 
 // refuse remembers that a heartbeat was refused.
-func (b *beats) refuse(agent, body string) {
+func (b *beats) refuse(key beatKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.refused) < maxRefused {
-		b.refused[agent] = body
+		b.refused[key] = struct{}{}
 	}
 }
 
-// take are the roll-ups of all heartbeats since the last call, sorted by agent.
-func (b *beats) take(now time.Time) []agents.RollUp {
+// sightingBytes is what an entry of a roll-up takes beside its agent's id.
+const sightingBytes = 64
+
+// take are the roll-ups of all heartbeats since the last call, sorted by agent,
+// each of at most about most bytes.
+func (b *beats) take(now time.Time, most int) []agents.RollUp {
 	b.mu.Lock()
 	seen := b.seen
 	if len(seen) > 0 {
-		b.seen = make(map[string]beat, len(seen))
+		b.seen = make(map[beatKey]time.Time, len(seen))
 	}
 	clear(b.refused)
 	b.mu.Unlock()
+	keys := slices.SortedFunc(maps.Keys(seen), func(a, b beatKey) int {
+		return cmp.Or(cmp.Compare(a.agent, b.agent), cmp.Compare(a.generation, b.generation))
+	})
 	var list []agents.RollUp
-	for some := range slices.Chunk(slices.Sorted(maps.Keys(seen)), agents.MaxSeen) {
-		up := agents.RollUp{Agents: make([]agents.Sighting, len(some))}
-		for i, id := range some {
-			up.Agents[i] = agents.Sighting{ID: id, Generation: seen[id].generation, AgoMS: max(0, now.Sub(seen[id].at).Milliseconds())}
+	size := most + 1
+	for _, key := range keys {
+		size += len(key.agent) + sightingBytes
+		if last := len(list) - 1; last < 0 || size > most || len(list[last].Agents) == agents.MaxSeen {
+			list, size = append(list, agents.RollUp{}), len(key.agent)+sightingBytes
 		}
-		list = append(list, up)
+		up := &list[len(list)-1]
+		up.Agents = append(up.Agents, agents.Sighting{ID: key.agent, Generation: key.generation,
+			AgoMS: max(0, now.Sub(seen[key]).Milliseconds())})
 	}
 	return list
 }
@@ -105,26 +114,39 @@ func (b *Bridge) rollUp() {
 	if b.machines.beater == nil {
 		return
 	}
-	for _, up := range b.beats.take(time.Now()) {
+	for _, up := range b.beats.take(time.Now(), int(b.nc.MaxPayload()/2)) {
 		if err := b.appendCommand(b.machines.beater.Name(), verbSeen, up); err != nil {
 			b.log.Warn("a roll-up of heartbeats was not sent", "err", err)
 		}
 	}
 }
 
-// listen counts heartbeats until the function that it gives is called.
+// listen counts heartbeats until the function that it gives has returned.
 func (b *Bridge) listen() (stop func(), err error) {
 	if b.machines.beater == nil {
 		return func() {}, nil
 	}
 	sub, err := b.nc.Subscribe(b.config.Root.Heartbeat("*"), b.heard)
+	if err == nil {
+		err = sub.SetPendingLimits(pendingMsgs, pendingBytes)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen to heartbeats: %w", err)
 	}
-	if err := sub.SetPendingLimits(pendingMsgs, pendingBytes); err != nil {
-		return nil, fmt.Errorf("listen to heartbeats: %w", err)
-	}
-	return func() { _ = sub.Unsubscribe() }, nil // it fails only where the connection has ended
+	b.metrics.beatsLost = sub.Dropped
+	ended := make(chan struct{})
+	sub.SetClosedHandler(func(string) { close(ended) })
+	return func() {
+		if sub.Drain() != nil { // the connection has ended, and so has the callback
+			return
+		}
+		bound := time.NewTimer(beatWithin)
+		defer bound.Stop()
+		select {
+		case <-ended:
+		case <-bound.C:
+		}
+	}, nil
 }
 
 // heard counts one heartbeat. Who is unknown, or of an older generation, is
@@ -135,24 +157,19 @@ func (b *Bridge) heard(m *nats.Msg) {
 		b.answerBeat(m, err)
 		return
 	}
-	body := ""
-	if len(m.Data) <= 256 { // a longer one is no body of a heartbeat that names a generation
-		body = string(m.Data)
+	key, now := beatKey{addr.From, b.machines.beater.Stated(m.Data)}, time.Now()
+	counted, refused := b.beats.again(key, now)
+	if m.Reply == "" && (counted || refused) {
+		return // who asks is looked at: much may have changed since
 	}
-	now := time.Now()
-	counted, refused := b.beats.again(addr.From, body, now)
-	if counted || refused && m.Reply == "" {
-		b.answerBeat(m, nil)
-		return
-	}
-	generation, err := b.admitBeat(addr.From, []byte(body))
+	_, err = b.admitBeat(addr.From, m.Data)
 	switch _, refusal := asRefusal(err); {
 	case refusal:
-		b.beats.refuse(addr.From, body)
+		b.beats.refuse(key)
 	case err != nil:
 		b.log.Warn("a heartbeat was not looked at", "agent", addr.From, "err", err)
 		err = wire.Errorf(wire.NotReady, "the register cannot be read").WithHint("beat again")
-	case !b.beats.admit(addr.From, body, generation, now):
+	case !b.beats.admit(key, now):
 		b.metrics.beatsDropped.Inc()
 		err = wire.Errorf(wire.TooManyRequests, "%d agents beat already", maxBeats).WithHint("send agents.heartbeat")
 	}

@@ -112,13 +112,13 @@ func TestM19HeartbeatsOfManyAgentsCostARowPerRollUp(t *testing.T) {
 		d.at = d.at.Add(time.Second)
 		for i := range many {
 			if beating && int(d.at.Sub(start)/time.Second)%5 == i%5 {
-				if counted, _ := seen.again(name(i), "", d.at); !counted && !seen.admit(name(i), "", 0, d.at) {
+				if counted, _ := seen.again(beatKey{name(i), 1}, d.at); !counted && !seen.admit(beatKey{name(i), 1}, d.at) {
 					t.Fatal("a heartbeat was not counted")
 				}
 			}
 		}
 		if d.at.Sub(start)%interval == 0 {
-			for _, up := range seen.take(d.at) {
+			for _, up := range seen.take(d.at, 1<<19) {
 				d.fold(t, d.folder.config.Root.Command(wire.Bridge, "agents", verbSeen), up)
 			}
 		}
@@ -146,22 +146,21 @@ func TestM19HeartbeatsOfManyAgentsCostARowPerRollUp(t *testing.T) {
 func TestARollUpNamesEachAgentOnceWithItsLastHeartbeat(t *testing.T) {
 	b, at := newBeats(), time.Unix(1, 0)
 	for i := range 2500 {
-		id := fmt.Sprintf("a-%04d", i)
-		if !b.admit(id, "old", 1, at) || !b.admit(id, "new", 2, at.Add(time.Second)) {
+		if !b.admit(beatKey{fmt.Sprintf("a-%04d", i), 2}, at.Add(time.Second)) {
 			t.Fatal("a heartbeat was not counted")
 		}
 	}
-	if counted, refused := b.again("a-0000", "new", at.Add(2*time.Second)); !counted || refused {
+	if counted, refused := b.again(beatKey{"a-0000", 2}, at.Add(2*time.Second)); !counted || refused {
 		t.Errorf("the same heartbeat again: %v, %v", counted, refused)
 	}
-	if counted, _ := b.again("a-0000", "old", at.Add(3*time.Second)); counted {
-		t.Error("a heartbeat with another body was counted without a look")
+	if counted, _ := b.again(beatKey{"a-0000", 1}, at.Add(3*time.Second)); counted {
+		t.Error("a heartbeat of another generation was counted without a look")
 	}
-	b.refuse("nobody", "x")
-	if _, refused := b.again("nobody", "x", at); !refused {
+	b.refuse(beatKey{"nobody", 0})
+	if _, refused := b.again(beatKey{"nobody", 0}, at); !refused {
 		t.Error("a heartbeat that was refused is looked at again")
 	}
-	ups := b.take(at.Add(4 * time.Second))
+	ups := b.take(at.Add(4*time.Second), 1<<20)
 	if len(ups) != 3 || len(ups[0].Agents) != agents.MaxSeen || len(ups[2].Agents) != 500 {
 		t.Fatalf("%d roll-ups", len(ups))
 	}
@@ -171,11 +170,31 @@ func TestARollUpNamesEachAgentOnceWithItsLastHeartbeat(t *testing.T) {
 	if got := ups[0].Agents[1]; got.AgoMS != 3000 {
 		t.Errorf("the second sighting is %+v", got)
 	}
-	if again := b.take(at); len(again) != 0 {
+	if again := b.take(at, 1<<20); len(again) != 0 {
 		t.Errorf("a second roll-up has %v", again)
 	}
-	if _, refused := b.again("nobody", "x", at); refused {
+	if _, refused := b.again(beatKey{"nobody", 0}, at); refused {
 		t.Error("a refusal outlives its roll-up")
+	}
+}
+
+// A roll-up fits into a message of the smallest server that there may be.
+func TestARollUpIsNoLargerThanTheServerCarries(t *testing.T) {
+	const most = 64 << 10
+	b, at := newBeats(), time.Unix(1, 0)
+	for i := range 3000 {
+		b.admit(beatKey{fmt.Sprintf("%0128d", i), 1 << 40}, at.Add(-1000*time.Hour))
+	}
+	entries := 0
+	for _, up := range b.take(at, most) {
+		raw, err := json.Marshal(up)
+		if err != nil || len(raw) > most+64 {
+			t.Errorf("a roll-up has %d bytes, %v", len(raw), err)
+		}
+		entries += len(up.Agents)
+	}
+	if entries != 3000 {
+		t.Errorf("the roll-ups have %d entries, want 3000", entries)
 	}
 }
 
@@ -189,20 +208,20 @@ func BenchmarkHeartbeat(b *testing.B) {
 	for i := range many {
 		names[i] = fmt.Sprintf("agent-%03d", i)
 		d.fold(b, d.folder.config.Root.Command(names[i], "agents", "register"), struct{}{})
-		seen.admit(names[i], "", 0, d.at)
+		seen.admit(beatKey{names[i], 1}, d.at)
 	}
 	b.Run("count", func(b *testing.B) {
 		for i := range b.N {
-			seen.again(names[i%many], "", d.at)
+			seen.again(beatKey{names[i%many], 1}, d.at)
 		}
 	})
 	b.Run("fold", func(b *testing.B) {
 		for done := 0; done < b.N; done += many {
 			d.at = d.at.Add(5 * time.Second)
 			for _, id := range names {
-				seen.admit(id, "", 0, d.at)
+				seen.admit(beatKey{id, 1}, d.at)
 			}
-			for _, up := range seen.take(d.at) {
+			for _, up := range seen.take(d.at, 1<<19) {
 				d.fold(b, d.folder.config.Root.Command(wire.Bridge, "agents", verbSeen), up)
 			}
 		}

@@ -21,7 +21,7 @@ import (
 
 // RulesVersion names the rules of all machines together. It changes with every
 // change of a rule that could fold the same log to another state.
-const RulesVersion = "2"
+const RulesVersion = "3"
 
 // drainWithin bounds what a stop waits for: open requests and the outbox.
 const drainWithin = 8 * time.Second
@@ -82,6 +82,7 @@ type Bridge struct {
 	outboxLast atomic.Int64
 	outboxSeen atomic.Int64
 	rows       atomic.Int64
+	moment     atomic.Pointer[moment] // of the last commit; nil before the first
 	streamLast atomic.Uint64
 	diskFree   atomic.Int64
 	walBytes   atomic.Int64
@@ -198,6 +199,9 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 	for range queryWorkers {
 		spawn(svc.work)
 	}
+	for range lookWorkers {
+		spawn(b.polls.work)
+	}
 	failed := make(chan error, 1)
 	joined.Go(func() {
 		failed <- l.run(life)
@@ -210,9 +214,9 @@ func (b *Bridge) Run(ctx, hard context.Context, ready func()) error {
 	case <-hard.Done():
 	}
 	stop := svc.micro.Stop()
+	b.polls.end()
 	err = errors.Join(b.drain(hard, failed), stop)
 	b.asks.end()
-	b.polls.end()
 	if b.nc.IsConnected() {
 		// The last answers; who does not get one asks again.
 		_ = b.nc.FlushTimeout(time.Second)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"signalbox/agents"
+	"signalbox/assign"
 	"signalbox/audit"
 	"signalbox/inbox"
 	"signalbox/wire"
@@ -14,8 +15,12 @@ import (
 // Fate is what became of a row, for each of its recipients too.
 type Fate struct {
 	audit.Fate
-	Deliveries []inbox.Delivery `json:"deliveries"`
+	Deliveries []inbox.Delivery `json:"deliveries"`           // at most MaxDeliveries, by recipient
+	Recipients int              `json:"recipients,omitempty"` // how many there are, where there are more
 }
+
+// MaxDeliveries are the deliveries that a Fate lists.
+const MaxDeliveries = 500
 
 // ReadFate looks up what became of a row. The status of a message is that of
 // its least advanced delivery: queued, delivered, acked, expired or
@@ -29,7 +34,10 @@ func ReadFate(ctx context.Context, r *audit.Reader, row *audit.Row) (Fate, error
 	err = machineTables(ctx, r, func(tx *sql.Tx) error {
 		list, err := inbox.Deliveries(tx, row.ID)
 		if len(list) > 0 {
-			f.Deliveries, f.Status = list, inbox.Status(list)
+			f.Status = inbox.Status(list)
+			if f.Deliveries = list; len(list) > MaxDeliveries {
+				f.Deliveries, f.Recipients = list[:MaxDeliveries], len(list)
+			}
 		}
 		return err
 	})
@@ -42,21 +50,37 @@ func ReadStats(ctx context.Context, r *audit.Reader) (audit.Stats, error) {
 	if err != nil {
 		return s, err
 	}
-	return s, machineTables(ctx, r, func(tx *sql.Tx) error {
-		byStatus, err := agents.New(nil).Count(tx)
-		if err != nil {
+	c, err := readCounts(ctx, r)
+	if err != nil {
+		return s, err
+	}
+	s.OnlineAgents = c.agents[string(agents.Online)]
+	s.AssignQueued, s.AssignRunning = c.jobs[string(assign.Queued)], c.jobs[string(assign.Running)]
+	s.AssignFailed, s.AssignTimedOut = c.jobs[string(assign.Failed)], c.jobs[string(assign.TimedOut)]
+	s.ActiveAssignJobs = s.AssignQueued + s.AssignRunning
+	s.TotalDeliveries = c.inbox.Deliveries
+	if c.inbox.Delivered > 0 {
+		s.AvgDeliveryMS = float64(c.inbox.WaitMS) / float64(c.inbox.Delivered)
+	}
+	return s, nil
+}
+
+// machineCounts are what the machines keep, in numbers.
+type machineCounts struct {
+	agents, jobs map[string]int64 // by status
+	inbox        inbox.Totals
+}
+
+func readCounts(ctx context.Context, r *audit.Reader) (c machineCounts, err error) {
+	return c, machineTables(ctx, r, func(tx *sql.Tx) (err error) {
+		if c.agents, err = agents.New(nil).Count(tx); err != nil {
 			return err
 		}
-		s.OnlineAgents = byStatus["online"]
-		t, err := inbox.ReadTotals(tx)
-		if err != nil {
+		if c.jobs, err = assign.New().Count(tx); err != nil {
 			return err
 		}
-		s.TotalDeliveries = t.Deliveries
-		if t.Delivered > 0 {
-			s.AvgDeliveryMS = float64(t.WaitMS) / float64(t.Delivered)
-		}
-		return nil
+		c.inbox, err = inbox.ReadTotals(tx)
+		return err
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -178,7 +179,7 @@ func (s *stepRun) judge() (*wire.Error, error) {
 			return nil, err
 		}
 		if ok {
-			return nil, s.repeated(first, key)
+			return s.repeated(first, key)
 		}
 	}
 	reply, refusal, err := s.decide()
@@ -206,19 +207,28 @@ func (s *stepRun) judge() (*wire.Error, error) {
 		Reply: a.body, Cause: it.row.ID, AtMS: s.in.NowMS})
 }
 
-// repeated answers a request whose id has an outcome.
-func (s *stepRun) repeated(first audit.Outcome, key waitKey) error {
+// repeated answers a request whose id has an outcome, and gives the refusal that
+// the answer is, if it is one.
+func (s *stepRun) repeated(first audit.Outcome, key waitKey) (refusal *wire.Error, err error) {
 	a := answer{waitKey: key, row: s.it.row, status: first.Status, body: first.Reply}
 	if !bytes.Equal(key.hash[:], first.BodyHash) {
-		refusal := wire.Errorf(wire.Conflict, "request id %q was used by row %d with another content", first.ID, first.Cause).
+		refusal = wire.Errorf(wire.Conflict, "request id %q was used by row %d with another content", first.ID, first.Cause).
 			WithHint("give every request an id of its own; repeat one only to ask for the same outcome again")
 		a.status, a.body = refusal.Code.Status(), refusal.Body()
 		if err := s.refuse(refusal); err != nil {
-			return err
+			return nil, err
 		}
+	} else if first.Status != 0 {
+		var kept struct {
+			Error *wire.Error `json:"error"`
+		}
+		if err := json.Unmarshal(first.Reply, &kept); err != nil {
+			return nil, fmt.Errorf("the outcome of row %d: %w", first.Cause, err)
+		}
+		refusal = kept.Error
 	}
 	s.out.answers = append(s.out.answers, a)
-	return nil
+	return refusal, nil
 }
 
 // refuse records a refusal. The sender of a request gets it as the reply; for a

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -23,6 +24,7 @@ const (
 	tickLost      = 10 * time.Second // a tick that has not arrived by then is sent again
 	startedWithin = 30 * time.Second // what a start tries to say for, before it fails
 	stalledFrom   = 5 * time.Second  // a register that took no rows for so long is announced
+	maxFetch      = 512 << 10        // bytes of messages that a fetch gives
 	stuckRetry    = time.Minute      // deadlines that failed are tried again after this
 )
 
@@ -120,8 +122,13 @@ func (l *loop) sayStarted(ctx context.Context) error {
 }
 
 func (l *loop) startedBody() Started {
+	settings := map[string]json.RawMessage{}
+	maps.Copy(settings, l.config.Settings)
+	if settings["inbox"] == nil { // what a fetch gives must fit into its reply
+		settings["inbox"] = fmt.Appendf(nil, `{"reply_bytes":%d}`, min(maxFetch, l.room()))
+	}
 	return Started{Instance: l.config.Instance, Version: l.config.Version, RulesVersion: RulesVersion,
-		Settings: l.config.Settings, Embedded: l.config.Embedded}
+		Settings: settings, Embedded: l.config.Embedded}
 }
 
 // stop ends the readers and waits for them.
@@ -334,6 +341,9 @@ func (l *loop) lastOf(r *logReader) *item {
 // committed does what may follow a commit: answers, the index, the outbox.
 func (l *loop) committed(ctx context.Context, out *folded, took time.Duration) {
 	l.foldedAt = time.Now()
+	// Before anybody is answered or woken: who then looks must know what time it is.
+	now := l.reg.State()
+	l.moment.Store(&moment{at: l.foldedAt, busNS: now.BusNS, logNS: now.LogNS})
 	rows := make([]*audit.Row, len(l.batch))
 	for i, it := range l.batch {
 		rows[i] = it.row

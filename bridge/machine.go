@@ -82,6 +82,9 @@ type Poller interface {
 // Beater is the Machine that heartbeats are for.
 type Beater interface {
 	Machine
+	// Stated is the generation that a heartbeat's body names, 0 for none.
+	Stated(body []byte) int64
+
 	// Admit says whether a heartbeat of the agent with the body may count, and
 	// the generation that it names, 0 for none. It reads the tables only; a
 	// refusal is a *wire.Error. What it admits comes back as the command seen.

@@ -25,6 +25,8 @@ type metrics struct {
 	rereads         prometheus.Counter
 	unasked         prometheus.Counter
 	beatsDropped    prometheus.Counter
+	agents, jobs    *prometheus.GaugeVec
+	beatsLost       func() (int, error) // by the connection; nil before it listens
 	all             []prometheus.Collector
 }
 
@@ -52,6 +54,13 @@ func newMetrics(b *Bridge) *metrics {
 	}
 	m.all = []prometheus.Collector{m.registered, m.batchRows, m.commitSeconds, m.lagSeconds, m.refusals, m.faults, m.retries,
 		m.publishFailures, m.replyFailures, m.unwatched, m.untold, m.rereads, m.unasked, m.beatsDropped}
+	state := func(name, help, label string) *prometheus.GaugeVec {
+		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+		m.all = append(m.all, v)
+		return v
+	}
+	m.agents = state("signalbox_agents", "Agents by status.", "status")
+	m.jobs = state("signalbox_jobs", "Jobs by status.", "status")
 	gauge := func(name, help string, value func() float64) {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
@@ -62,6 +71,13 @@ func newMetrics(b *Bridge) *metrics {
 	gauge("signalbox_outbox_depth", "Events and messages that have not come back through the log.", func() float64 { return float64(b.outboxLast.Load() - b.outboxSeen.Load()) })
 	gauge("signalbox_requests_waiting", "Requests that wait for their outcome.", func() float64 { return float64(b.waiters.waiting()) })
 	gauge("signalbox_fetches_waiting", "Requests that wait until there is something for them.", func() float64 { return float64(b.polls.waiting()) })
+	gauge("signalbox_heartbeats_lost", "Heartbeats that came faster than they were looked at.", func() float64 {
+		if m.beatsLost == nil {
+			return 0
+		}
+		n, _ := m.beatsLost() // an error means that it listens no more
+		return float64(n)
+	})
 	gauge("signalbox_disk_free_bytes", "Free space where the data is.", func() float64 { return float64(b.diskFree.Load()) })
 	gauge("signalbox_wal_bytes", "Size of the register's write-ahead log.", func() float64 { return float64(b.walBytes.Load()) })
 	gauge("signalbox_gaps", "Gap records in the register.", func() float64 { return float64(b.gaps.Load()) })

@@ -44,10 +44,16 @@ type polls struct {
 	mu    sync.Mutex // guards what follows, and the waits in it
 	byKey map[pollKey][]*pollWait
 	all   map[*pollWait]struct{}
+	over  bool // the bridge stops: nothing is appended any more
+
+	looks chan query // again, by those that wait: they must not take the place of others' queries
 }
 
+// lookQueue is how many that wait may be about to look again.
+const lookQueue = 4096
+
 func newPolls() *polls {
-	return &polls{byKey: map[pollKey][]*pollWait{}, all: map[*pollWait]struct{}{}}
+	return &polls{byKey: map[pollKey][]*pollWait{}, all: map[*pollWait]struct{}{}, looks: make(chan query, lookQueue)}
 }
 
 // pollEndpoint serves a command that is appended only when it would find
@@ -83,17 +89,22 @@ func (p *polls) look(ctx context.Context, w *pollWait) {
 		p.svc.refuse(w.request, err)
 		return
 	}
+	if p.ended() {
+		p.remove(w)
+		p.svc.reply(w.request, 0, w.empty)
+		return
+	}
 	if polled.Ready || known {
 		p.remove(w)
 		p.svc.await(w.request, w.addr, p.svc.config.Root.Command(w.addr.From, w.addr.Machine, w.addr.Verb),
 			forward(w.request.Headers()), w.request.Data(), p.respond(w))
 		return
 	}
-	switch first, ok := p.rest(w, polled); {
+	switch anew, ok := p.rest(w, polled); {
 	case !ok:
 		p.remove(w)
 		p.svc.reply(w.request, 0, w.empty)
-	case first && !p.again(w):
+	case anew && !p.again(w):
 		// What came between the look and now woke nobody.
 		p.later(w)
 	}
@@ -130,36 +141,43 @@ func (c clockDB) NowMS() int64 { return c.nowMS }
 // busNow gives a look the bus time that a message would have at least, if it
 // were appended now: that of the last commit does not move on a silent bus.
 func (b *Bridge) busNow(ctx context.Context, tx *sql.Tx) (clockDB, error) {
-	var busNS, logNS int64
-	err := tx.QueryRowContext(ctx, `SELECT bus_ns, log_ns FROM bridge_state`).Scan(&busNS, &logNS)
-	if last := b.lastCommit.Load(); last != 0 {
-		passed := max(0, time.Now().UnixNano()-last)
-		if busNS > logNS { // it runs at half speed
+	if m := b.moment.Load(); m != nil {
+		passed := time.Since(m.at).Nanoseconds()
+		if m.busNS > m.logNS { // it runs at half speed
 			passed /= 2
 		}
-		busNS += passed
+		return clockDB{tx, (m.busNS + passed) / int64(time.Millisecond)}, nil
 	}
+	var busNS int64
+	err := tx.QueryRowContext(ctx, `SELECT bus_ns FROM bridge_state`).Scan(&busNS)
 	return clockDB{tx, busNS / int64(time.Millisecond)}, err
 }
 
-// rest makes w wait, if its time is not over; first says that it did not wait
-// before.
-func (p *polls) rest(w *pollWait, polled step.Polled) (first, ok bool) {
+// moment is what bus time was at a commit.
+type moment struct {
+	at           time.Time // on the monotonic clock
+	busNS, logNS int64
+}
+
+// rest makes w wait, if its time is not over; anew says that it did not wait for
+// all of its keys before.
+func (p *polls) rest(w *pollWait, polled step.Polled) (anew, ok bool) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !now.Before(w.until) {
+	_, waits := p.all[w]
+	if !now.Before(w.until) || p.over || !waits && len(p.all) >= maxWaiters {
 		return false, false
 	}
-	_, waits := p.all[w]
-	if !waits {
-		if len(p.all) >= maxWaiters {
-			return false, false
-		}
-		p.all[w] = struct{}{}
-		for _, key := range polled.Keys {
-			k := pollKey{w.addr.Machine, key}
-			w.keys = append(w.keys, k)
+	p.all[w] = struct{}{}
+	keys := make([]pollKey, len(polled.Keys))
+	for i, key := range polled.Keys {
+		keys[i] = pollKey{w.addr.Machine, key}
+	}
+	if anew = !slices.Equal(keys, w.keys); anew {
+		p.unlink(w)
+		w.keys = keys
+		for _, k := range keys {
 			p.byKey[k] = append(p.byKey[k], w)
 		}
 	}
@@ -167,11 +185,11 @@ func (p *polls) rest(w *pollWait, polled step.Polled) (first, ok bool) {
 	if polled.InMS > 0 {
 		w.again = now.Add(time.Duration(polled.InMS) * time.Millisecond)
 	}
-	if w.looking = !waits; !w.looking && w.woken {
+	if w.looking = anew; !w.looking && w.woken {
 		w.again = now
 	}
 	w.woken = false
-	return !waits, true
+	return anew, true
 }
 
 // remove ends a wait.
@@ -179,6 +197,11 @@ func (p *polls) remove(w *pollWait) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.all, w)
+	p.unlink(w)
+}
+
+// unlink takes w off its keys; the caller holds the lock.
+func (p *polls) unlink(w *pollWait) {
 	for _, k := range w.keys {
 		list := p.byKey[k]
 		if i := slices.Index(list, w); i >= 0 {
@@ -195,8 +218,16 @@ func (p *polls) remove(w *pollWait) {
 
 // again hands w to a worker; false when none is to be had.
 func (p *polls) again(w *pollWait) bool {
-	return p.svc.enqueue(query{run: func(ctx context.Context) { p.look(ctx, w) }})
+	select {
+	case p.looks <- query{run: func(ctx context.Context) { p.look(ctx, w) }}:
+		return true
+	default:
+		return false
+	}
 }
+
+// work looks again for those that wait, until ctx ends.
+func (p *polls) work(ctx context.Context) { answerAll(ctx, p.looks) }
 
 // later leaves a wait to be looked at in a moment.
 func (p *polls) later(w *pollWait) {
@@ -264,8 +295,20 @@ func (p *polls) expire(now time.Time) {
 	}
 }
 
-// end answers all: the bridge stops.
-func (p *polls) end() { p.expire(time.Now().Add(time.Hour)) }
+// end answers all, and keeps any look that is under way from appending: the
+// bridge stops, and what was fetched then nobody would get.
+func (p *polls) end() {
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
+	p.expire(time.Now().Add(time.Hour))
+}
+
+func (p *polls) ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.over
+}
 
 // respond answers with the outcome of the command. Where another has taken
 // what there was, the wait goes on; a request with an id of its own has its

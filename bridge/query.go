@@ -20,6 +20,7 @@ import (
 // Bounds of queries.
 const (
 	queryWorkers = 4
+	lookWorkers  = 2 // for polls that wait
 	queryQueue   = 256
 	queryTimeout = 20 * time.Second
 )
@@ -40,12 +41,14 @@ func (s *service) enqueue(q query) bool {
 }
 
 // work answers queries until ctx ends.
-func (s *service) work(ctx context.Context) {
+func (s *service) work(ctx context.Context) { answerAll(ctx, s.queries) }
+
+func answerAll(ctx context.Context, queries <-chan query) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case q := <-s.queries:
+		case q := <-queries:
 			limited, cancel := context.WithTimeout(ctx, queryTimeout)
 			q.run(limited)
 			cancel()
@@ -141,7 +144,7 @@ func (k *kinds) UnmarshalJSON(raw []byte) error {
 
 func (b *Bridge) auditQueries() map[string]question {
 	return map[string]question{
-		"log": b.queryLog, "get": b.queryGet, "body": b.queryBody, "trace": b.queryTrace, "stats": b.queryStats,
+		"log": b.queryLog, "get": b.queryGet, "body": b.queryBody, "trace": b.queryTrace, "stats": b.queryStats, "why": b.queryWhy,
 	}
 }
 
@@ -211,8 +214,10 @@ func (b *Bridge) fill(rows []*audit.Row, newest bool) (out []json.RawMessage, cu
 
 // fit is a row's JSON where a reply can hold it, otherwise the row with the
 // size of its body in place of the body, which audit.body then gives.
-func (b *Bridge) fit(raw []byte, row *audit.Row) json.RawMessage {
-	if len(raw) <= b.room() {
+func (b *Bridge) fit(raw []byte, row *audit.Row) json.RawMessage { return b.fitIn(raw, row, b.room()) }
+
+func (b *Bridge) fitIn(raw []byte, row *audit.Row, room int) json.RawMessage {
+	if len(raw) <= room {
 		return raw
 	}
 	outline, err := row.Outline()
@@ -286,10 +291,15 @@ func (b *Bridge) queryGet(ctx context.Context, _ string, body []byte) (any, erro
 	if err != nil {
 		return nil, err
 	}
+	became, err := json.Marshal(fate)
+	if err != nil {
+		return nil, err
+	}
+	fitted := b.fitIn(raw, row, b.room()-len(became))
 	return struct {
 		Row json.RawMessage `json:"row"`
 		Fate
-	}{b.fit(raw, row), fate}, nil
+	}{fitted, fate}, nil
 }
 
 func (b *Bridge) queryBody(ctx context.Context, _ string, body []byte) (any, error) {
@@ -314,6 +324,17 @@ func (b *Bridge) queryBody(ctx context.Context, _ string, body []byte) (any, err
 	}
 	return map[string]any{"id": row.ID, "offset": q.Offset, "bytes": size,
 		"body_base64": base64.StdEncoding.EncodeToString(part), "more": q.Offset+int64(len(part)) < size}, nil
+}
+
+func (b *Bridge) queryWhy(ctx context.Context, _ string, body []byte) (any, error) {
+	var q struct {
+		Key   string `json:"key"`
+		After int64  `json:"after"`
+	}
+	if err := step.Decode(body, &q); err != nil {
+		return nil, err
+	}
+	return ReadWhy(ctx, b.reader, q.Key, q.After)
 }
 
 func (b *Bridge) queryStats(ctx context.Context, _ string, body []byte) (any, error) {

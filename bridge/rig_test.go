@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"signalbox/agents"
+	"signalbox/assign"
 	"signalbox/audit"
 	"signalbox/bridge"
 	"signalbox/embeddednats"
@@ -29,7 +30,7 @@ const within = 30 * time.Second
 // machines are the program's and the test's.
 func machines() []bridge.Machine {
 	who := agents.New(inbox.Pending)
-	return []bridge.Machine{message.Machine{}, who, inbox.New(inbox.Facts{Agents: who, Rows: audit.Rows{}}), counter{}, echo{counters: counter{}}}
+	return []bridge.Machine{message.Machine{}, who, inbox.New(inbox.Facts{Agents: who, Rows: audit.Rows{}}), assign.New(), counter{}, echo{counters: counter{}}}
 }
 
 // plan is what a rig is made of.

@@ -57,6 +57,10 @@ type stepRun struct {
 	ids   int // ids derived so far
 
 	beforeMS int64 // bus time before the message
+
+	// How many of out.requests and out.woken there were before the part of the
+	// step that is done.
+	asked, woken int
 }
 
 // decide lets the machine that the message is addressed to decide. The error is
@@ -170,6 +174,7 @@ var errCareful = errors.New("a step of the batch failed")
 func (s *stepRun) isolate(who string, do func() error) (*wire.Error, error) {
 	s.out.stepped = true
 	s.db.wrote = false
+	s.asked, s.woken = len(s.out.requests), len(s.out.woken)
 	if s.careful {
 		if err := s.batch.Savepoint(); err != nil {
 			return nil, err
@@ -184,8 +189,7 @@ func (s *stepRun) isolate(who string, do func() error) (*wire.Error, error) {
 	if err == nil || !s.careful || ofRegister(err) {
 		return nil, s.orCareful(err)
 	}
-	s.machines.forget()
-	if err := s.batch.RollbackTo(); err != nil {
+	if err := s.goBack(); err != nil {
 		return nil, err
 	}
 	s.out.faults++
@@ -210,11 +214,18 @@ func (s *stepRun) takeBack() error {
 	if !s.careful {
 		return errCareful
 	}
-	s.machines.forget()
-	if err := s.batch.RollbackTo(); err != nil {
+	if err := s.goBack(); err != nil {
 		return err
 	}
 	return s.batch.Savepoint()
+}
+
+// goBack goes back to the savepoint, in the tables, in memory, and in what is
+// owed to the world.
+func (s *stepRun) goBack() error {
+	s.machines.forget()
+	s.out.requests, s.out.woken = s.out.requests[:s.asked], s.out.woken[:s.woken]
+	return s.batch.RollbackTo()
 }
 
 // apply calls the machine; a panic is an error like any other.

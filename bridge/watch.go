@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"signalbox/audit"
 	"signalbox/wire"
@@ -272,6 +273,19 @@ func (b *Bridge) watchStream(ctx context.Context) {
 	if counts, err := b.reader.Counts(ctx); err == nil {
 		b.gaps.Store(counts.Gaps)
 		b.dead.Store(counts.DeadLetters)
+	}
+	if counts, err := readCounts(ctx, b.reader); err == nil {
+		setStates(b.metrics.agents, counts.agents)
+		setStates(b.metrics.jobs, counts.jobs)
+	}
+}
+
+// setStates sets a gauge for each state; a state that nothing is in any more
+// goes.
+func setStates(v *prometheus.GaugeVec, counts map[string]int64) {
+	v.Reset()
+	for state, n := range counts {
+		v.WithLabelValues(state).Set(float64(n))
 	}
 }
 

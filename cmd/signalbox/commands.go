@@ -6,7 +6,7 @@ import "github.com/spf13/cobra"
 func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
 		a.logCommand(), a.showCommand(), a.traceCommand(), a.statsCommand(),
-		a.sendCommand(), a.agentsCommand(), a.inboxCommand(), a.deadCommand(), a.doctorCommand(), a.completionCommand(),
+		a.sendCommand(), a.agentsCommand(), a.inboxCommand(), a.deadCommand(), a.jobsCommand(), a.whyCommand(), a.doctorCommand(), a.completionCommand(),
 		a.benchCommand(), a.benchPublishCommand(),
 	}
 }

@@ -73,7 +73,7 @@ func sorted(answer []byte, without ...string) string {
 	dec := json.NewDecoder(bytes.NewReader(answer))
 	for _, name := range order(dec, fields) {
 		value := textOf(fields[name])
-		if ms, err := strconv.ParseInt(value, 10, 64); err == nil && strings.HasSuffix(name, "_at_ms") && ms > 0 {
+		if ms, err := strconv.ParseInt(value, 10, 64); err == nil && (strings.HasSuffix(name, "_at_ms") || name == "deadline_ms") && ms > 0 {
 			value = time.UnixMilli(ms).Local().Format(logYear)
 		}
 		fmt.Fprintf(&b, "%-*s  %s\n", width, name, listing.Escape(value))

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/agents"
+	"signalbox/assign"
 	"signalbox/audit"
 	"signalbox/bridge"
 	"signalbox/cmd/signalbox/config"
@@ -147,6 +148,7 @@ func Machines() []bridge.Machine {
 		message.Machine{},
 		who,
 		inbox.New(inbox.Facts{Agents: who, Rows: audit.Rows{}}),
+		assign.New(),
 	}
 }
 
