@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -27,12 +26,12 @@ type Outgoing struct {
 
 // Queue adds an entry to the outbox.
 func (b *Batch) Queue(o Outgoing) error {
-	headers, err := json.Marshal(o.Header)
-	if err != nil {
-		return err
+	headers, raw := encodeHeader(o.Header, b.scratch)
+	if b.scratch = headers; raw != nil {
+		return fmt.Errorf("a header of %s is not UTF-8", o.Subject)
 	}
 	b.State.OutboxLast++
-	_, err = b.r.Exec(`INSERT INTO outbox (n, id, subject, headers, body, cause) VALUES (?, ?, ?, ?, ?, ?)`,
+	_, err := b.r.Exec(`INSERT INTO outbox (n, id, subject, headers, body, cause) VALUES (?, ?, ?, ?, ?, ?)`,
 		b.State.OutboxLast, o.ID, o.Subject, string(headers), o.Body, o.Cause)
 	return err
 }
@@ -42,15 +41,17 @@ func (b *Batch) Queue(o Outgoing) error {
 // The result says whether it was.
 func (b *Batch) CameBack(id, subject string, body []byte) (bool, error) {
 	var n, seen int64
-	var wantSubject string
-	var wantBody []byte
-	err := b.r.QueryRow(`SELECT n, seen, subject, body FROM outbox WHERE id = ?`, id).Scan(&n, &seen, &wantSubject, &wantBody)
+	var same bool
+	if body == nil {
+		body = []byte{}
+	}
+	err := b.r.QueryRow(`SELECT n, seen, subject = ? AND body = ? FROM outbox WHERE id = ?`, subject, body, id).Scan(&n, &seen, &same)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return false, nil
 	case err != nil:
 		return false, err
-	case subject != wantSubject || !bytes.Equal(body, wantBody):
+	case !same:
 		return false, nil
 	case seen == 1 || n <= b.State.OutboxSeen:
 		return true, nil

@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -11,7 +12,6 @@ import (
 
 	"signalbox/audit"
 	"signalbox/bridge"
-	"signalbox/wire"
 )
 
 // shortLease are settings with the shortest leases there are.
@@ -111,41 +111,64 @@ func TestAHeartbeatSentAsARequestIsAnswered(t *testing.T) {
 }
 
 // In every order of {B registers, A heartbeats, A deregisters, sweep}, where A
-// is an older generation of the same id, the newer generation stays.
+// is an older generation of the same id, the newer generation stays. All orders
+// go side by side; between two steps more than a lease passes, so that a sweep
+// always has something to sweep, and B beats all the while.
 func TestTheNewerGenerationStaysInEveryOrder(t *testing.T) {
-	r := start(t, plan{config: shortLease(3*time.Second, time.Second)})
-	steps := []string{"register", "heartbeat", "deregister", "sweep"}
-	n := 0
+	const lease = 1200 * time.Millisecond
+	r := start(t, plan{config: shortLease(lease, 300*time.Millisecond)})
+	type history struct {
+		id            string
+		steps         []string
+		first, second int64
+	}
+	var all []*history
 	var permute func(done, left []string)
 	permute = func(done, left []string) {
 		if len(left) == 0 {
-			n++
-			id := "agent-" + strconv.Itoa(n)
-			first := r.register(t, id, map[string]any{"session_id": "A"})
-			second := int64(0)
-			for _, step := range done {
-				switch step {
-				case "register":
-					second = r.register(t, id, map[string]any{"session_id": "B"})
-				case "heartbeat":
-					r.request(t, "bus.api."+id+".agents.heartbeat", body(map[string]int64{"generation": first}), nil)
-				case "deregister":
-					r.request(t, "bus.api."+id+".agents.deregister", body(map[string]int64{"generation": first}), nil)
-				case "sweep": // a foreign tick has no effect; the bridge's own come by themselves
-					r.request(t, "bus.api.other.agents.list", nil, nil)
-				}
-			}
-			if got := r.agent(t, id); got["status"] != "online" || got["generation"] != float64(second) {
-				t.Errorf("after %v: %v %v, want generation %d online", done, got["status"], got["generation"], second)
-			}
+			all = append(all, &history{id: "agent-" + strconv.Itoa(len(all)), steps: done})
 			return
 		}
 		for i, step := range left {
-			rest := append(append([]string{}, left[:i]...), left[i+1:]...)
-			permute(append(append([]string{}, done...), step), rest)
+			permute(append(slices.Clone(done), step), slices.Delete(slices.Clone(left), i, i+1))
 		}
 	}
-	permute(nil, steps)
+	permute(nil, []string{"register", "heartbeat", "deregister", "sweep"})
+	for _, h := range all {
+		h.first = r.register(t, h.id, map[string]any{"session_id": "A"})
+	}
+	generation := func(n int64) []byte { return body(map[string]int64{"generation": n}) }
+	for n := range 4 {
+		for _, h := range all {
+			switch h.steps[n] {
+			case "register":
+				h.second = r.register(t, h.id, map[string]any{"session_id": "B"})
+			case "heartbeat":
+				r.request(t, "bus.api."+h.id+".agents.heartbeat", generation(h.first), nil)
+				r.send(t, "bus.hb."+h.id, string(generation(h.first)), nil)
+			case "deregister":
+				r.request(t, "bus.api."+h.id+".agents.deregister", generation(h.first), nil)
+			case "sweep":
+				r.send(t, "bus.cmd.signalbox.clock.tick", "{}", nil)
+			}
+		}
+		for over := time.Now().Add(lease + lease/4); time.Now().Before(over); {
+			for _, h := range all {
+				if h.second != 0 {
+					r.send(t, "bus.hb."+h.id, string(generation(h.second)), nil)
+				}
+			}
+			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // a client that beats at its own pace
+		}
+	}
+	for _, h := range all {
+		if got := r.agent(t, h.id); got["status"] != "online" || got["generation"] != float64(h.second) {
+			t.Errorf("after %v: %v %v, want generation %d online", h.steps, got["status"], got["generation"], h.second)
+		}
+	}
+	if n := one[int](t, r.db(t), `SELECT count(*) FROM transitions WHERE to_state = 'stale'`); n < len(all)/2 {
+		t.Errorf("the sweeps made %d agents stale", n)
+	}
 }
 
 // A message is a sign of life, and of an agent whose lease ran out the lapse
@@ -219,29 +242,5 @@ func TestAgentsAreTheSameAfterAFailedBatch(t *testing.T) {
 	}
 	if got := one[int](t, r.db(t), `SELECT count(*) FROM refusals WHERE code IN ('INTERNAL', 'CONFLICT')`); got != 20 {
 		t.Errorf("%d refusals, want 20", got)
-	}
-}
-
-// M19: what the bridge does about heartbeats and deliveries feeds no loop.
-func TestM19TheBridgesOwnEventsFeedNoLoop(t *testing.T) {
-	r := start(t, plan{config: shortLease(time.Second, 300*time.Millisecond)})
-	r.register(t, "all", map[string]any{"topics": []string{"x"}})
-	for i := range 50 {
-		if err := r.nc.PublishMsg(&nats.Msg{Subject: "bus.msg.me.agent.nobody" + strconv.Itoa(i), Header: nats.Header{wire.HeaderTTL: {"1000"}, wire.HeaderType: {"request"}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "the messages have expired", func() bool {
-		return one[int](t, r.db(t), `SELECT count(*) FROM dead_letters WHERE reason = 'ttl_expired'`) == 50
-	})
-	r.awaitStatus(t, "all", "offline")
-	r.settled(t)
-	before := one[int](t, r.db(t), `SELECT max(id) FROM messages`)
-	quiet := time.Now().Add(2 * time.Second)
-	eventually(t, "two seconds have passed", func() bool { return time.Now().After(quiet) })
-	// The dead-letter messages to "me" are for an unknown agent and expire
-	// themselves, minutes later; nothing else is left to happen.
-	if after := one[int](t, r.db(t), `SELECT max(id) FROM messages`); after > before+1 {
-		t.Errorf("%d rows came by themselves", after-before)
 	}
 }

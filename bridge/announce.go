@@ -3,6 +3,8 @@ package bridge
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,17 +58,27 @@ func (s *stepRun) cause() map[string]any {
 // marshalEvent writes the body; a value that is too large is replaced by its
 // size and the event's id, under which its cause can be looked up.
 func marshalEvent(id string, body map[string]any) ([]byte, error) {
-	for name, value := range body {
-		raw, err := json.Marshal(value)
+	// Put together by hand: a map of values that are JSON already would be
+	// written, checked and compacted a second time.
+	out := append(make([]byte, 0, 1024), '{')
+	for i, name := range slices.Sorted(maps.Keys(body)) {
+		raw, err := json.Marshal(body[name])
+		if err == nil && len(raw) > maxValue {
+			raw, err = json.Marshal(map[string]any{"omitted": true, "bytes": len(raw), "id": id})
+		}
 		if err != nil {
 			return nil, fmt.Errorf("event field %s: %w", name, err)
 		}
-		body[name] = json.RawMessage(raw)
-		if len(raw) > maxValue {
-			body[name] = map[string]any{"omitted": true, "bytes": len(raw), "id": id}
+		quoted, err := json.Marshal(name)
+		if err != nil {
+			return nil, err
 		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, quoted...), ':'), raw...)
 	}
-	return json.Marshal(body)
+	return append(out, '}'), nil
 }
 
 // announce queues an event of the bridge itself.

@@ -10,6 +10,8 @@ import (
 
 	"signalbox/agents"
 	"signalbox/audit"
+	"signalbox/inbox"
+	"signalbox/message"
 	"signalbox/wire"
 )
 
@@ -20,6 +22,7 @@ type dryFold struct {
 	build  builder
 	seq    uint64
 	at     time.Time
+	header wire.Header
 }
 
 func newDryFold(t testing.TB, all ...Machine) *dryFold {
@@ -54,7 +57,7 @@ func (d *dryFold) fold(t testing.TB, subject string, body any) {
 		t.Fatal(err)
 	}
 	d.seq++
-	it := d.build.build(subject, wire.Header{}, raw, d.seq, d.at)
+	it := d.build.build(subject, d.header, raw, d.seq, d.at)
 	b, err := d.reg.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -195,6 +198,59 @@ func TestARollUpIsNoLargerThanTheServerCarries(t *testing.T) {
 	}
 	if entries != 3000 {
 		t.Errorf("the roll-ups have %d entries, want 3000", entries)
+	}
+}
+
+// M19: what the bridge does about deliveries feeds no loop. A request to nobody
+// expires and comes back to its sender as a message, which expires in its turn;
+// then nothing is left to happen, ever.
+func TestM19TheBridgesOwnEventsFeedNoLoop(t *testing.T) {
+	const many = 50
+	who := agents.New(inbox.Pending)
+	d := newDryFold(t, message.Machine{}, who, inbox.New(inbox.Facts{Agents: who, Rows: audit.Rows{}}))
+	d.fold(t, "bus.cmd.me.agents.register", struct{}{})
+	for i := range many {
+		d.header = wire.Header{wire.HeaderTTL: {"1000"}, wire.HeaderType: {string(wire.TypeRequest)}}
+		d.fold(t, fmt.Sprintf("bus.msg.me.agent.nobody%d", i), struct{}{})
+	}
+	d.header = wire.Header{}
+	queued := func() (n int64) { // the outbox is this test's to send
+		if err := d.reg.QueryRow(`SELECT outbox_last FROM bridge_state`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	sent := int64(0)
+	for hour := range 100 {
+		for ; sent < queued(); sent++ {
+			var subject, body string
+			if err := d.reg.QueryRow(`SELECT subject, body FROM outbox WHERE n = ?`, sent+1).Scan(&subject, &body); err != nil {
+				t.Fatal(err)
+			}
+			d.fold(t, subject, json.RawMessage(body))
+		}
+		d.at = d.at.Add(time.Hour)
+		for d.due(t) {
+			d.fold(t, d.folder.config.Root.Command(wire.Bridge, clockName, verbTick), struct{}{})
+		}
+		if hour > 5 && sent < queued() {
+			t.Fatalf("in hour %d there are still %d events to send", hour, queued()-sent)
+		}
+	}
+	counts := map[string]int{}
+	for what, query := range map[string]string{
+		"told that nobody is there": `SELECT count(*) FROM outbox WHERE subject = 'bus.evt.notice.me.unknown_recipient'`,
+		"told of the end":           `SELECT count(*) FROM outbox WHERE subject = 'bus.evt.notice.me.dead'`,
+		"messages to the sender":    `SELECT count(*) FROM outbox WHERE subject = 'bus.msg.signalbox.agent.me'`,
+		"of the bridge's own":       `SELECT count(*) FROM outbox WHERE subject = 'bus.evt.notice.signalbox.dead'`,
+	} {
+		var n int
+		if err := d.reg.QueryRow(query).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if counts[what] = n; n != many {
+			t.Errorf("%s: %d, want %d", what, n, many)
+		}
 	}
 }
 

@@ -27,10 +27,13 @@ const (
 
 	Deliveries Phase = "deliveries"
 	Inbox      Phase = "inbox"
+	Jobs       Phase = "jobs"
 )
 
 // Phases are all of them.
-func Phases() []Phase { return []Phase{Ceiling, Capture, Deliveries, API, Lag, Burst, Memory, Inbox} }
+func Phases() []Phase {
+	return []Phase{Ceiling, Capture, Deliveries, API, Lag, Burst, Memory, Inbox, Jobs}
+}
 
 // Options of a bench.
 type Options struct {
@@ -164,7 +167,7 @@ func (r *run) withNode(ctx context.Context) (err error) {
 		phase Phase
 		do    func(context.Context) error
 	}{
-		{Capture, r.capture}, {Ceiling, r.ceilingAfter}, {Deliveries, r.deliveries}, {API, r.api}, {Lag, r.lag}, {Burst, r.burst}, {Memory, r.memory}, {Inbox, r.inbox},
+		{Capture, r.capture}, {Ceiling, r.ceilingAfter}, {Deliveries, r.deliveries}, {API, r.api}, {Lag, r.lag}, {Burst, r.burst}, {Memory, r.memory}, {Inbox, r.inbox}, {Jobs, r.jobs},
 	} {
 		if !r.options.wants(step.phase) {
 			continue

@@ -32,8 +32,10 @@ type Result struct {
 	APIP99MS        *float64 `json:"api_p99_ms"`
 	FetchP50MS      *float64 `json:"fetch_p50_ms"` // of 100 messages out of 100,000
 	FetchP99MS      *float64 `json:"fetch_p99_ms"`
-	ExpiryDelayMS   *float64 `json:"expiry_delay_ms"` // the longest request while 10,000 messages expire
-	JobsPerS        float64  `json:"jobs_per_s"`      // 0: this program knows no jobs yet
+	ExpiryDelayMS   *float64 `json:"expiry_delay_ms"`  // the longest request while 10,000 messages expire
+	JobsPerS        *float64 `json:"jobs_per_s"`       // whole lives, with live agents
+	JobsInboxPerS   *float64 `json:"jobs_inbox_per_s"` // whole lives, through inboxes
+	JobsDelayMS     *float64 `json:"jobs_delay_ms"`    // the longest request while 1,000 of 100,000 jobs are due
 	DBBytesPerMsg   *float64 `json:"db_bytes_per_msg"`
 	RSSMiB          *float64 `json:"rss_mib"`
 	RSSPeakMiB      *float64 `json:"rss_peak_mib"`
@@ -109,6 +111,9 @@ func (r *Result) Figures() []Figure {
 	add("fetch of 100 out of 100000, p50", r.FetchP50MS, "%.1f ms", "< 20 ms", below(20))
 	add("fetch of 100 out of 100000, p99", r.FetchP99MS, "%.1f ms", "", nil)
 	add("slowest request while 10000 expire", r.ExpiryDelayMS, "%.0f ms", "< 200 ms", below(200))
+	add("jobs with live agents", r.JobsPerS, "%.0f lives/s", "≥ 1500", func(v float64) bool { return v >= 1500 })
+	add("jobs through inboxes", r.JobsInboxPerS, "%.0f lives/s", "≥ 800", func(v float64) bool { return v >= 800 })
+	add("slowest request while 1000 jobs are due", r.JobsDelayMS, "%.0f ms", "< 200 ms", below(200))
 	if r.RSSMessages != nil {
 		add(fmt.Sprintf("memory after %d messages", *r.RSSMessages), r.RSSMiB, "%.0f MiB", "< 300 MiB", below(300))
 	}
