@@ -104,12 +104,19 @@ func (f *folder) fold(b *audit.Batch, it *item, out *folded) error {
 	return nil
 }
 
+// What machines hear of each message; the sender is the input's. They are made
+// once: a message has no need of values of its own.
+var (
+	arrived step.Event = step.Notice{Machine: bridgeName, What: step.Arrived}
+	handled step.Event = step.Notice{Machine: bridgeName, What: step.Handled}
+)
+
 // attended judges what a sender other than the bridge sent. Before, what is
 // over for the sender ends, so that a late holder acts for nothing; after, the
 // message is a sign of its life, even one that was refused.
 func (s *stepRun) attended() error {
 	for _, m := range s.machines.arrived {
-		if _, _, err := s.attempt(m, step.Notice{Machine: bridgeName, What: step.Arrived, Key: s.in.From}); err != nil {
+		if _, _, err := s.attempt(m, arrived); err != nil {
 			return err
 		}
 	}
@@ -117,12 +124,12 @@ func (s *stepRun) attended() error {
 	if err != nil {
 		return err
 	}
-	handled := step.Notice{Machine: bridgeName, What: step.Handled, Key: s.in.From}
+	event := handled
 	if refusal != nil {
-		handled.Data = refusal
+		event = step.Notice{Machine: bridgeName, What: step.Handled, Data: refusal}
 	}
 	for _, m := range s.machines.handled {
-		if _, _, err := s.attempt(m, handled); err != nil {
+		if _, _, err := s.attempt(m, event); err != nil {
 			return err
 		}
 	}

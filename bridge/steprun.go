@@ -58,6 +58,8 @@ type stepRun struct {
 
 	beforeMS int64 // bus time before the message
 
+	effects step.Effects // of the attempt that is made
+
 	// How many of out.requests and out.woken there were before the part of the
 	// step that is done.
 	asked, woken int
@@ -88,7 +90,10 @@ func (s *stepRun) decide() (reply any, refusal *wire.Error, err error) {
 			WithHint(fmt.Sprintf("its verbs are %v", m.Verbs())), nil
 	}
 	effects, refusal, err := s.attempt(m, step.Command{Verb: addr.Verb, Body: s.it.row.Body})
-	return effects.Reply, refusal, err
+	if err != nil || refusal != nil {
+		return nil, refusal, err
+	}
+	return effects.Reply, nil, nil
 }
 
 func (s *stepRun) message() step.Message {
@@ -101,8 +106,9 @@ func (s *stepRun) message() step.Message {
 // refuses ends it: what is refused is not delivered.
 func (s *stepRun) receive() (reply any, refusal *wire.Error, err error) {
 	deliveries := 0
+	var event step.Event = s.message()
 	for _, m := range s.machines.receivers {
-		effects, refused, err := s.attempt(m, s.message())
+		effects, refused, err := s.attempt(m, event)
 		if err != nil || refused != nil {
 			return nil, refused, err
 		}
@@ -122,34 +128,56 @@ func (s *stepRun) receive() (reply any, refusal *wire.Error, err error) {
 
 // attempt applies an event to a machine and carries out what follows within
 // the step. What goes wrong in a machine undoes the step and is an INTERNAL
-// refusal; what goes wrong in the register is the error.
-func (s *stepRun) attempt(m Machine, event step.Event) (effects step.Effects, refusal *wire.Error, err error) {
-	fault, err := s.isolate(m.Name(), func() error {
-		var err error
-		effects, err = s.apply(m, event)
-		refused, ok := asRefusal(err)
-		if !ok {
-			if err == nil {
-				err = s.writeReply(&effects)
-			}
-			if err != nil {
-				return err
-			}
-			return s.carryOut(m, effects, 0)
+// refusal; what goes wrong in the register is the error. The effects are good
+// until the next attempt.
+func (s *stepRun) attempt(m Machine, event step.Event) (*step.Effects, *wire.Error, error) {
+	s.out.stepped = true
+	s.db.wrote = false
+	s.asked, s.woken = len(s.out.requests), len(s.out.woken)
+	if s.careful {
+		if err := s.batch.Savepoint(); err != nil {
+			return nil, nil, err
 		}
-		// A refusal changes no state of the machine that refuses; messages may
-		// follow.
-		if refusal = refused; s.db.wrote {
-			if err := s.takeBack(); err != nil {
-				return err
-			}
-		}
-		return s.carryOut(m, step.Effects{Messages: effects.Messages, Told: effects.Told}, 0)
-	})
-	if fault != nil {
-		refusal = fault
 	}
-	return effects, refusal, err
+	refusal, err := s.act(m, event)
+	if err == nil && s.careful {
+		if err = s.machines.flush(&s.db); err == nil {
+			err = s.batch.Release()
+			return &s.effects, refusal, err
+		}
+	}
+	if err == nil || !s.careful || ofRegister(err) {
+		return &s.effects, refusal, s.orCareful(err)
+	}
+	if err := s.goBack(); err != nil {
+		return nil, nil, err
+	}
+	s.out.faults++
+	s.loud(m.Name(), s.it.row, err)
+	return &s.effects, wire.Errorf(wire.Internal, "%s failed on this message; its step was undone", m.Name()).
+		WithHint("the message is registered; the cause is in the bridge's log under its row id"), nil
+}
+
+// act is the part of an attempt that may fail by itself.
+func (s *stepRun) act(m Machine, event step.Event) (refusal *wire.Error, err error) {
+	if err = s.apply(m, event, &s.effects); err == nil {
+		if err = s.writeReply(&s.effects); err != nil {
+			return nil, err
+		}
+		return nil, s.carryOut(m, &s.effects, 0)
+	}
+	refusal, ok := asRefusal(err)
+	if !ok {
+		return nil, err
+	}
+	// A refusal changes no state of the machine that refuses; messages may
+	// follow.
+	if s.db.wrote {
+		if err := s.takeBack(); err != nil {
+			return nil, err
+		}
+	}
+	return refusal, s.carryOut(m, &step.Effects{Messages: s.effects.Messages, Told: s.effects.Told}, 0)
 }
 
 // writeReply writes the reply where somebody waits for it: one that cannot be
@@ -167,36 +195,6 @@ func (s *stepRun) writeReply(e *step.Effects) error {
 // every step. Steps fail so rarely that a savepoint around each, always, costs
 // more than to do a batch twice.
 var errCareful = errors.New("a step of the batch failed")
-
-// isolate does a part of the step of who that may fail by itself. In a batch that is
-// folded carefully it is then undone and the result is an INTERNAL refusal;
-// otherwise the error is errCareful. Errors of the register are just returned.
-func (s *stepRun) isolate(who string, do func() error) (*wire.Error, error) {
-	s.out.stepped = true
-	s.db.wrote = false
-	s.asked, s.woken = len(s.out.requests), len(s.out.woken)
-	if s.careful {
-		if err := s.batch.Savepoint(); err != nil {
-			return nil, err
-		}
-	}
-	err := do()
-	if err == nil && s.careful {
-		if err = s.machines.flush(&s.db); err == nil {
-			return nil, s.batch.Release()
-		}
-	}
-	if err == nil || !s.careful || ofRegister(err) {
-		return nil, s.orCareful(err)
-	}
-	if err := s.goBack(); err != nil {
-		return nil, err
-	}
-	s.out.faults++
-	s.loud(who, s.it.row, err)
-	return wire.Errorf(wire.Internal, "%s failed on this message; its step was undone", who).
-		WithHint("the message is registered; the cause is in the bridge's log under its row id"), nil
-}
 
 // ofRegister reports whether an error is of the register, not of a machine.
 func ofRegister(err error) bool { return audit.Retryable(err) || errors.Is(err, audit.ErrFatal) }
@@ -229,7 +227,7 @@ func (s *stepRun) goBack() error {
 }
 
 // apply calls the machine; a panic is an error like any other.
-func (s *stepRun) apply(m Machine, event step.Event) (effects step.Effects, err error) {
+func (s *stepRun) apply(m Machine, event step.Event, effects *step.Effects) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
@@ -237,12 +235,13 @@ func (s *stepRun) apply(m Machine, event step.Event) (effects step.Effects, err 
 	}()
 	in := s.in
 	in.Event = event
-	return m.Apply(&s.db, in)
+	*effects, err = m.Apply(&s.db, in)
+	return err
 }
 
 // carryOut records transitions, queues events and messages, and hands notices
 // on. A refusal by a machine that only listens is a fault of that machine.
-func (s *stepRun) carryOut(m Machine, e step.Effects, depth int) error {
+func (s *stepRun) carryOut(m Machine, e *step.Effects, depth int) error {
 	for _, t := range e.Transitions {
 		if err := s.transit(m.Name(), t); err != nil {
 			return err
@@ -288,11 +287,11 @@ func (s *stepRun) tell(n step.Notice, depth int) error {
 		if !ok || !l.Hears(n.Machine, n.What) {
 			continue
 		}
-		effects, err := s.apply(m, n)
-		if err != nil {
+		var effects step.Effects
+		if err := s.apply(m, n, &effects); err != nil {
 			return fmt.Errorf("%s on the notice %s.%s: %w", m.Name(), n.Machine, n.What, plain(err))
 		}
-		if err := s.carryOut(m, effects, depth); err != nil {
+		if err := s.carryOut(m, &effects, depth); err != nil {
 			return err
 		}
 	}

@@ -113,7 +113,7 @@ const (
 	// Started: the bridge, or the server in its process, has started. Data is
 	// a Started.
 	Started = "started"
-	// Arrived: a message or command of the sender Key is about to be judged.
+	// Arrived: a message or command of the input's sender is about to be judged.
 	Arrived = "arrived"
 	// Handled: it has been judged. Data is the *wire.Error of a refusal, or nil.
 	Handled = "handled"
