@@ -27,9 +27,18 @@ type Batch struct {
 	r       *Register
 	State   State // written with the batch
 	lastID  int64
-	waiting []*Row // appended, not yet inserted
-	marked  State  // at the savepoint
+	waiting []*Row     // appended, not yet inserted
+	queued  []Outgoing // by Queue
+	ahead   int64      // entries of the outbox above its watermark that came back
+	marked  mark       // at the savepoint
 	scratch []byte
+}
+
+// mark is what a rollback to the savepoint gives back.
+type mark struct {
+	state  State
+	queued int
+	ahead  int64
 }
 
 // Begin starts the one transaction that the writer may have open.
@@ -46,7 +55,7 @@ func (r *Register) Begin() (*Batch, error) {
 			return nil, errors.Join(err, undo)
 		}
 	}
-	return &Batch{r: r, State: r.state, lastID: r.lastID, waiting: make([]*Row, 0, rowsAtOnce)}, nil
+	return &Batch{r: r, State: r.state, lastID: r.lastID, ahead: r.ahead, waiting: make([]*Row, 0, rowsAtOnce)}, nil
 }
 
 func (r *Register) on(s Step) error {
@@ -175,7 +184,7 @@ func (b *Batch) Savepoint() error {
 	if err := b.Flush(); err != nil {
 		return err
 	}
-	b.marked = b.State
+	b.marked = mark{b.State, len(b.queued), b.ahead}
 	_, err := b.r.Exec("SAVEPOINT step")
 	return err
 }
@@ -188,7 +197,7 @@ func (b *Batch) Release() error {
 
 // RollbackTo undoes everything since the savepoint.
 func (b *Batch) RollbackTo() error {
-	b.State = b.marked
+	b.State, b.queued, b.ahead = b.marked.state, b.queued[:b.marked.queued], b.marked.ahead
 	if _, err := b.r.Exec("ROLLBACK TO step"); err != nil {
 		return err
 	}
@@ -227,7 +236,7 @@ func (b *Batch) Commit() error {
 	if err := b.r.present(); err != nil {
 		return err
 	}
-	b.r.state, b.r.lastID = b.State, b.lastID
+	b.r.state, b.r.lastID, b.r.ahead = b.State, b.lastID, b.ahead
 	return nil
 }
 

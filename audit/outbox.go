@@ -31,10 +31,16 @@ func (b *Batch) Queue(o Outgoing) error {
 		return fmt.Errorf("a header of %s is not UTF-8", o.Subject)
 	}
 	b.State.OutboxLast++
+	o.N = b.State.OutboxLast
+	b.queued = append(b.queued, o)
 	_, err := b.r.Exec(`INSERT INTO outbox (n, id, subject, headers, body, cause) VALUES (?, ?, ?, ?, ?, ?)`,
 		b.State.OutboxLast, o.ID, o.Subject, string(headers), o.Body, o.Cause)
 	return err
 }
+
+// Queued are the entries that the batch has added, oldest first: what Unseen
+// would give once it is committed, without reading it.
+func (b *Batch) Queued() []Outgoing { return b.queued }
 
 // CameBack notes that a message with an entry's id was seen in the log. It is
 // the entry only if it says the same: anyone may publish under a claimed id.
@@ -83,19 +89,21 @@ func (b *Batch) GiveUp(id string) (Outgoing, bool, error) {
 func (b *Batch) done(n int64) error {
 	if n != b.State.OutboxSeen+1 {
 		_, err := b.r.Exec(`UPDATE outbox SET seen = 1 WHERE n = ?`, n)
+		b.ahead++
 		return err
 	}
-	var next int64
-	err := b.r.QueryRow(`SELECT coalesce(min(n), ?) FROM outbox WHERE n > ? AND seen = 0`, b.State.OutboxLast+1, n).Scan(&next)
-	if err != nil {
-		return err
+	next, before := n+1, b.State.OutboxSeen
+	if b.ahead > 0 { // some after it are done already
+		if err := b.r.QueryRow(`SELECT coalesce(min(n), ?) FROM outbox WHERE n > ? AND seen = 0`, b.State.OutboxLast+1, n).Scan(&next); err != nil {
+			return err
+		}
+		b.ahead -= next - 1 - n
 	}
-	before := b.State.OutboxSeen
 	b.State.OutboxSeen = next - 1
 	if b.State.OutboxSeen/outboxTrim == before/outboxTrim && b.State.OutboxSeen != b.State.OutboxLast {
 		return nil
 	}
-	_, err = b.r.Exec(`DELETE FROM outbox WHERE n <= ?`, b.State.OutboxSeen)
+	_, err := b.r.Exec(`DELETE FROM outbox WHERE n <= ?`, b.State.OutboxSeen)
 	return err
 }
 

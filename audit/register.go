@@ -59,6 +59,7 @@ type Register struct {
 	args    []driver.NamedValue
 	state   State
 	lastID  int64
+	ahead   int64        // entries of the outbox above its watermark that came back
 	loaded  bool         // state and lastID are those of the file
 	commits int64        // since the start
 	moved   atomic.Int64 // bytes of the write-ahead log that are in the file
@@ -205,6 +206,9 @@ func (r *Register) load() error {
 	}
 	if err := r.QueryRow(`SELECT coalesce(max(id), 0) FROM messages`).Scan(&r.lastID); err != nil {
 		return judge("reading its last row", err)
+	}
+	if err := r.QueryRow(`SELECT count(*) FROM outbox WHERE seen = 1 AND n > ?`, s.OutboxSeen).Scan(&r.ahead); err != nil {
+		return judge("reading its outbox", err)
 	}
 	r.loaded = true
 	return nil

@@ -325,6 +325,7 @@ func (l *loop) once() (*folded, error) {
 		l.folder.machines.forget()
 		return nil, errors.Join(err, b.Rollback())
 	}
+	l.publisher.hand(b.Queued())
 	return out, nil
 }
 

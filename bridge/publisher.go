@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -26,6 +27,70 @@ type publisher struct {
 	signal chan struct{} // there may be more to send
 	lost   chan struct{} // what was sent may be lost
 	after  int64         // entries up to here were sent
+
+	mu    sync.Mutex // guards what follows
+	ready []audit.Outgoing
+	bytes int // of the bodies in ready
+}
+
+// Bounds of the entries that are handed on in memory; what is beyond is read
+// from the register.
+const (
+	readyMost  = 4096
+	readyBytes = 16 << 20
+)
+
+// hand takes the entries of a commit, so that they need not be read again. They
+// follow each other without a hole, or are left to be read.
+func (p *publisher) hand(entries []audit.Outgoing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.ready); n > 0 && len(entries) > 0 && p.ready[n-1].N+1 != entries[0].N {
+		p.ready, p.bytes = nil, 0
+	}
+	for _, o := range entries {
+		if p.bytes += len(o.Body); len(p.ready) == readyMost || p.bytes > readyBytes {
+			p.ready, p.bytes = nil, 0
+			return
+		}
+		p.ready = append(p.ready, o)
+	}
+}
+
+// next are the next entries to send, from memory where they are there.
+func (p *publisher) next(ctx context.Context) ([]audit.Outgoing, error) {
+	p.mu.Lock()
+	for len(p.ready) > 0 && p.ready[0].N <= p.after {
+		p.drop(1)
+	}
+	var some []audit.Outgoing
+	if len(p.ready) > 0 && p.ready[0].N == p.after+1 {
+		some = append(some, p.ready[:min(inFlightMax, len(p.ready))]...)
+		p.drop(len(some))
+	}
+	p.mu.Unlock()
+	if len(some) > 0 {
+		return some, nil
+	}
+	return p.reader.Unseen(ctx, p.after, inFlightMax)
+}
+
+// drop drops the first n that are ready; the caller holds the lock.
+func (p *publisher) drop(n int) {
+	for _, o := range p.ready[:n] {
+		p.bytes -= len(o.Body)
+	}
+	clear(p.ready[:n])
+	if p.ready = p.ready[n:]; len(p.ready) == 0 {
+		p.ready, p.bytes = nil, 0
+	}
+}
+
+// forget leaves everything to be read: what was sent of it is not known.
+func (p *publisher) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ready, p.bytes = nil, 0
 }
 
 func newPublisher(b *Bridge) *publisher {
@@ -80,10 +145,11 @@ func (p *publisher) send(ctx context.Context) error {
 				poke(p.lost)
 				return err
 			}
+			p.forget()
 			p.after = 0
 		default:
 		}
-		entries, err := p.reader.Unseen(ctx, p.after, inFlightMax)
+		entries, err := p.next(ctx)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
