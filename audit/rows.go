@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"database/sql"
 	"encoding/json"
+	"fmt"
 
 	"signalbox/step"
 	"signalbox/wire"
@@ -40,18 +42,38 @@ func (r Rows) MessageID(db step.DB, id int64) (messageID string, err error) {
 	return messageID, nil
 }
 
+// messageColumns are what machines see of a row. The body, nearly all of a
+// row, is not among them.
+const messageColumns = `id, message_id, "from", "to", topic, expires_at_ms, correlation_id, trace_id, headers, headers_raw, leaf`
+
 // Message is a row as machines see messages; ErrNotFound where there is none.
+// It does not read the body.
 func (r Rows) Message(db step.DB, id int64) (step.Message, error) {
-	row, err := r.row(db, id)
-	if err != nil {
+	if err := r.flush(db); err != nil {
 		return step.Message{}, err
 	}
+	var (
+		m               step.Message
+		from, to, topic sql.NullString
+		expires         sql.NullInt64
+		headers         string
+		headersRaw      []byte
+	)
+	err := db.QueryRow(`SELECT `+messageColumns+` FROM messages WHERE id = ?`, id).
+		Scan(&m.ID, &m.MessageID, &from, &to, &topic, &expires, &m.CorrelationID, &m.TraceID, &headers, &headersRaw, &m.Leaf)
+	if err != nil {
+		return step.Message{}, notFound(err, "row %d", id)
+	}
+	header, err := decodeHeader(headers, headersRaw)
+	if err != nil {
+		return step.Message{}, fmt.Errorf("row %d: %w", id, err)
+	}
 	// What was wrong with its headers was said when it was folded.
-	envelope, _ := wire.ReadEnvelope(row.Header)
-	envelope.Topic = row.Topic
-	to, _ := wire.ParseRecipient(row.To)
-	return step.Message{ID: row.ID, MessageID: row.MessageID, From: row.From, To: to, Envelope: envelope,
-		CorrelationID: row.CorrelationID, TraceID: row.TraceID, ExpiresAtMS: row.ExpiresAtMS, Leaf: row.Leaf[:]}, nil
+	m.Envelope, _ = wire.ReadEnvelope(header)
+	m.Envelope.Topic = topic.String
+	m.To, _ = wire.ParseRecipient(to.String)
+	m.From, m.ExpiresAtMS = from.String, expires.Int64
+	return m, nil
 }
 
 // JSON is a row as the API prints it; with {id, bytes} in place of the body

@@ -153,7 +153,7 @@ func TestTheMachineHearsOnlyWhatItActsOn(t *testing.T) {
 			}
 		}
 	}
-	equal(t, "heard", heard, []string{"agents.online", "agents.subscribed", "roles.closed"})
+	equal(t, "heard", heard, []string{"agents.online", "agents.subscribed", "roles.active", "roles.closed"})
 	equal(t, "name", m.Name(), "inbox")
 	equal(t, "verbs", m.Verbs(), []string{"fetch", "ack", "reject", "redrive"})
 	for verb := range m.Polls() {

@@ -11,8 +11,22 @@ import (
 	"signalbox/wire"
 )
 
-// maxReply is how many bytes of messages a fetch gives.
+// maxReply is how many bytes of messages a fetch gives, where the setting
+// reply_bytes does not say less: the server may carry less.
 const maxReply = 512 << 10
+
+// replyBytes is what the settings say, at least what an outline takes.
+func replyBytes(s step.Settings) (int, error) {
+	set := struct {
+		ReplyBytes int `json:"reply_bytes"`
+	}{maxReply}
+	if err := s.Read("inbox", &set); err != nil {
+		return 0, fmt.Errorf("the settings of inbox: %w", err)
+	}
+	return min(max(set.ReplyBytes, leastReply), maxReply), nil
+}
+
+const leastReply = 16 << 10
 
 // Fetched is the reply to a fetch: register rows as JSON, each with attempts,
 // delivered_at_ms and recipient.
@@ -56,7 +70,12 @@ func (m *Machine) fetch(db step.DB, in step.Input, body []byte) (step.Effects, e
 
 // give marks what fits into the reply.
 func (m *Machine) give(db step.DB, in step.Input, options Options, list []Delivery) (Fetched, error) {
-	reply, room := nothing(), maxReply
+	reply := nothing()
+	most, err := replyBytes(in.Settings)
+	if err != nil {
+		return reply, err
+	}
+	room := most
 	for i, d := range list {
 		if i == options.MaxMessages {
 			reply.More = true
@@ -64,7 +83,7 @@ func (m *Machine) give(db step.DB, in step.Input, options Options, list []Delive
 		}
 		first := d.Attempts == 0
 		d = d.fetched(in, "", options.AutoAck)
-		raw, messageID, err := m.row(db, &d)
+		raw, messageID, err := m.row(db, &d, most)
 		if err != nil {
 			return reply, err
 		}
@@ -93,9 +112,9 @@ func (m *Machine) give(db step.DB, in step.Input, options Options, list []Delive
 
 // row is the message of a delivery as the agent gets it, and its message id.
 // Every message fits into a reply of its own: as an outline if need be.
-func (m *Machine) row(db step.DB, d *Delivery) (raw json.RawMessage, messageID string, err error) {
+func (m *Machine) row(db step.DB, d *Delivery, most int) (raw json.RawMessage, messageID string, err error) {
 	tail := marks(d)
-	most := maxReply - len(tail)
+	most -= len(tail)
 	raw, err = m.facts.Rows.JSON(db, d.ID, most)
 	if err == nil && len(raw) > most { // it is the headers that are too large
 		raw, err = m.bare(db, d.ID)

@@ -63,7 +63,8 @@ type Clock interface {
 	NowMS() int64
 }
 
-// Facts are what the machine reads of others. Queries need none of them.
+// Facts are what the machine reads of others. Queries need none of them; with
+// Roles, an agent's listing has what its roles are owed.
 type Facts struct {
 	Agents Agents
 	Roles  Roles // nil: nobody holds a role
@@ -91,8 +92,8 @@ func (*Machine) Verbs() []string { return []string{verbFetch, verbAck, verbRejec
 func (*Machine) Tables() []string { return []string{"deliveries", "inbox_moves", "inbox_totals"} }
 
 // Queries implements the machine's interface.
-func (*Machine) Queries() map[string]step.Query {
-	return map[string]step.Query{"dead": queryDead, "pending": queryPending}
+func (m *Machine) Queries() map[string]step.Query {
+	return map[string]step.Query{"dead": queryDead, "pending": m.queryPending}
 }
 
 // Polls are the commands that are appended only when they would find something.
@@ -106,7 +107,7 @@ func (*Machine) Receives() {}
 // Hears implements the machine's interface.
 func (*Machine) Hears(machine, what string) bool {
 	return machine == agentsName && (what == noticeOnline || what == noticeSubscribed) ||
-		machine == rolesName && what == noticeClosed
+		machine == rolesName && (what == noticeActive || what == noticeClosed)
 }
 
 // Apply decides what happens. A refusal comes before anything is changed.
@@ -132,6 +133,9 @@ func (m *Machine) Apply(db step.DB, in step.Input) (step.Effects, error) {
 		case agentsName:
 			return m.subscribed(db, in, e)
 		case rolesName:
+			if e.What == noticeActive {
+				return held(e)
+			}
 			return m.closed(db, in, e.Key)
 		}
 	}

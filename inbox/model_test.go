@@ -15,6 +15,7 @@ import (
 type owed struct {
 	id, priority, queuedAt, expiresAt int64
 	recipient, topic, messageID, from string
+	sentTo                            string
 	request                           bool
 	ttl                               int64
 	attempts                          int64
@@ -190,7 +191,9 @@ func (m *model) reject(who []string, name any, id, now int64) (a answer) {
 	return answer{reply: fmt.Sprint(first.id, len(list), true)}
 }
 
-func (m *model) redrive(name any, recipient string, id, now int64) answer {
+// redrive puts a dead letter back; subscribers are those of a topic that are
+// owed deliveries, sorted.
+func (m *model) redrive(name any, recipient string, id, now int64, subscribers func(topic string) []string) answer {
 	var dead, back []*owed
 	for _, o := range m.list {
 		switch {
@@ -198,6 +201,13 @@ func (m *model) redrive(name any, recipient string, id, now int64) answer {
 		case o.reason != "":
 			dead = append(dead, o)
 		case o.isOpen() && o.redrivenID != 0:
+			back = append(back, o)
+		}
+	}
+	for _, o := range m.list {
+		// What went from the topic to a subscriber is still meant by the topic.
+		named := name == o.id || name == o.messageID
+		if named && strings.HasPrefix(recipient, "topic:") && o.recipient != recipient && o.sentTo == recipient && o.isOpen() && o.redrivenID != 0 {
 			back = append(back, o)
 		}
 	}
@@ -211,6 +221,14 @@ func (m *model) redrive(name any, recipient string, id, now int64) answer {
 		return answer{reply: fmt.Sprint(o.id, o.recipient, o.expiresAt, true)}
 	}
 	o := dead[0]
+	if topic, waited := strings.CutPrefix(o.recipient, "topic:"); waited {
+		for _, agent := range subscribers(topic) {
+			if !slices.ContainsFunc(m.list, func(other *owed) bool { return other.id == o.id && other.recipient == agent }) {
+				o.recipient = agent
+				break
+			}
+		}
+	}
 	o.outcome, o.outcomeAt, o.outcomeID, o.reason, o.lastError = "", 0, 0, "", ""
 	o.fetchedAt, o.fetchedID, o.fetchedBy = 0, 0, ""
 	o.queuedAt, o.expiresAt, o.redrivenID, o.foundByMessageID = now, now+o.ttl, id, true

@@ -19,6 +19,7 @@ const (
 	noticeSubscribed = "subscribed"
 
 	rolesName    = "roles"
+	noticeActive = "active" // the key is the role's name, the data the holder's agent id as a string
 	noticeClosed = "closed" // the key is the role's name
 )
 
@@ -85,6 +86,16 @@ func wokenIf(moved bool, agent string) step.Effects {
 		return step.Effects{}
 	}
 	return step.Effects{Woken: []string{agent}}
+}
+
+// held wakes the new holder of a role: its fetch may have begun to wait when
+// the role was not its own.
+func held(n step.Notice) (step.Effects, error) {
+	holder, ok := n.Data.(string)
+	if !ok || holder == "" {
+		return step.Effects{}, fmt.Errorf("the notice %s.%s has the holder %v, a %T", n.Machine, n.What, n.Data, n.Data)
+	}
+	return step.Effects{Woken: []string{holder}}, nil
 }
 
 // closed gives up what a role still had to get. Key is the role's name.

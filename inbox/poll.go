@@ -1,8 +1,6 @@
 package inbox
 
 import (
-	"database/sql"
-	"errors"
 	"fmt"
 
 	"signalbox/step"
@@ -32,16 +30,14 @@ func (m *Machine) pollFetch(db step.DB, from string, body []byte) (step.Polled, 
 	}
 	l := look{agent: from, recipients: recipients, registeredID: registeredID, nowMS: nowMS, options: options}
 	polled := step.Polled{Keys: recipients, WaitMS: options.WaitMS, Empty: nothing()}
-	list, err := l.eligible(db, 1)
-	if err != nil || len(list) > 0 {
-		polled.Ready = len(list) > 0
-		return polled, err
+	ready, nextMS, err := l.ready(db)
+	if err != nil {
+		return polled, fmt.Errorf("look what %q may be given: %w", from, err)
 	}
-	nextMS, err := l.next(db)
-	if nextMS > 0 {
+	if polled.Ready = ready; nextMS > 0 {
 		polled.InMS = max(1, nextMS-nowMS)
 	}
-	return polled, err
+	return polled, nil
 }
 
 // busTime is bus time as of the last commit, or now where db knows.
@@ -54,45 +50,4 @@ func busTime(db step.DB) (ms int64, err error) {
 		return 0, fmt.Errorf("read bus time: %w", err)
 	}
 	return ms, nil
-}
-
-// The time of the oldest fetch whose messages are in flight to the agent.
-const (
-	oldestFlight = `SELECT delivered_at_ms FROM deliveries INDEXED BY deliveries_age
-		WHERE recipient = ? AND delivered_to = ? AND outcome IS NULL AND delivered_at_ms IS NOT NULL AND expires_at_ms > ?
-		ORDER BY delivered_id, id LIMIT 1`
-	oldestFlightOfTopic = `SELECT delivered_at_ms FROM deliveries INDEXED BY deliveries_topic
-		WHERE recipient = ? AND delivered_to = ? AND topic = ? AND outcome IS NULL AND expires_at_ms > ?
-		ORDER BY delivered_id, priority DESC, id LIMIT 1`
-)
-
-// next is when something that is in flight becomes due, where nothing is now;
-// 0 for never.
-func (l *look) next(db step.DB) (nextMS int64, err error) {
-	earliest := func(query string, args ...any) error {
-		var at int64
-		switch err := db.QueryRow(query, args...).Scan(&at); {
-		case errors.Is(err, sql.ErrNoRows):
-			return nil
-		case err != nil:
-			return fmt.Errorf("read what is in flight to %q: %w", l.agent, err)
-		}
-		if at += l.options.RedeliverAfterMS; nextMS == 0 || at < nextMS {
-			nextMS = at
-		}
-		return nil
-	}
-	for _, recipient := range l.recipients {
-		if len(l.options.IncludeTopics) == 0 {
-			if err := earliest(oldestFlight, recipient, l.agent, l.nowMS); err != nil {
-				return 0, err
-			}
-		}
-		for _, topic := range l.options.IncludeTopics {
-			if err := earliest(oldestFlightOfTopic, recipient, l.agent, topic, l.nowMS); err != nil {
-				return 0, err
-			}
-		}
-	}
-	return nextMS, nil
 }

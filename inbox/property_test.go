@@ -151,13 +151,16 @@ func (m *model) expect(r *rig, a act) answer {
 	case "reject":
 		return m.reject(who, a.names[0], id, now)
 	case "redrive":
-		return m.redrive(a.names[0], a.to, id, now)
+		return m.redrive(a.names[0], a.to, id, now, func(topic string) []string {
+			list, _, _ := r.Subscribers(nil, topic)
+			return list
+		})
 	}
 	return answer{}
 }
 
 func (m *model) send(r *rig, a act, id, now int64) (out answer) {
-	o := owed{id: id, priority: int64(a.priority), queuedAt: now, expiresAt: now + a.ttl, ttl: a.ttl, messageID: messageIDOfRow(id), from: a.agent, request: a.request}
+	o := owed{id: id, priority: int64(a.priority), queuedAt: now, expiresAt: now + a.ttl, ttl: a.ttl, messageID: messageIDOfRow(id), from: a.agent, sentTo: a.to, request: a.request}
 	if len(a.topics) > 0 {
 		o.topic = a.topics[0]
 	}

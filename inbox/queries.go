@@ -21,10 +21,12 @@ const (
 type listing struct {
 	list []json.RawMessage
 	room int
-	more bool
 }
 
-func newListing() *listing { return &listing{list: []json.RawMessage{}, room: maxReply} }
+func newListing(db step.DB) (*listing, error) {
+	room, err := listingBytes(db)
+	return &listing{list: []json.RawMessage{}, room: room}, err
+}
 
 // add takes one more entry; false when the listing is full.
 func (l *listing) add(v any) (bool, error) {
@@ -33,90 +35,10 @@ func (l *listing) add(v any) (bool, error) {
 		return false, err
 	}
 	if l.room -= len(raw) + 1; l.room < 0 && len(l.list) > 0 {
-		l.more = true
 		return false, nil
 	}
 	l.list = append(l.list, raw)
 	return true, nil
-}
-
-// listed is an entry of inbox.pending: a delivery, and what is to be said of
-// its message.
-type listed struct {
-	Delivery
-	MessageID string  `json:"message_id"`
-	From      *string `json:"from"`
-	Type      string  `json:"type"`
-}
-
-// queryPending lists what a recipient is owed, in the order of a fetch.
-func queryPending(db step.DB, from string, body []byte) (any, error) {
-	var q struct {
-		Agent string `json:"agent"` // an agent id, topic:… or role:…; the sender where it is left out
-		Limit *int64 `json:"limit"`
-	}
-	if err := step.Decode(body, &q); err != nil {
-		return nil, err
-	}
-	limit, refusal := within("limit", q.Limit, 1, maxLimit, defaultLimit)
-	if refusal != nil {
-		return nil, refusal
-	}
-	if q.Agent == "" {
-		q.Agent = from
-	}
-	to, err := wire.ParseRecipient(q.Agent)
-	if err != nil {
-		return nil, err
-	}
-	recipient := to.String()
-	if to.Class == wire.ToAgent {
-		recipient = to.Name
-	}
-	pending, err := Pending(db, recipient)
-	if err != nil {
-		return nil, err
-	}
-	list, err := openOf(db, recipient, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list what %q is owed: %w", recipient, err)
-	}
-	out := newListing()
-	for i := range list {
-		if ok, err := out.add(list[i]); err != nil || !ok {
-			return pendingReply{out.list, pending, out.more}, err
-		}
-	}
-	return pendingReply{out.list, pending, pending > int64(len(list))}, nil
-}
-
-type pendingReply struct {
-	Deliveries []json.RawMessage `json:"deliveries"`
-	Pending    int64             `json:"pending"` // all that are open
-	More       bool              `json:"more"`
-}
-
-// openOf are the first open deliveries of a recipient. Both halves are sorted
-// by their indexes.
-func openOf(db step.DB, recipient string, limit int64) ([]listed, error) {
-	return collect(db, func(rows *sql.Rows) (l listed, err error) {
-		d := &l.Delivery
-		err = rows.Scan(&d.ID, &d.Recipient, &d.Topic, &d.Priority, &d.QueuedAtMS, &d.ExpiresAtMS, &d.Attempts, &d.DeliveredAtMS, &d.DeliveredID,
-			&d.DeliveredTo, &d.RedrivenID, &l.MessageID, &l.From, &l.Type)
-		d.Status = d.state()
-		return l, err
-	}, `SELECT d.id, d.recipient, coalesce(d.topic, ''), d.priority, d.queued_at_ms, d.expires_at_ms, d.attempts, d.delivered_at_ms, d.delivered_id,
-			coalesce(d.delivered_to, ''), d.redriven_id, coalesce(m.message_id, ''), m."from", coalesce(m.type, '')
-		FROM (
-			SELECT * FROM (SELECT id, recipient, priority FROM deliveries INDEXED BY deliveries_fresh
-				WHERE recipient = ?1 AND outcome IS NULL AND delivered_at_ms IS NULL ORDER BY priority DESC, id LIMIT ?2)
-			UNION ALL
-			SELECT * FROM (SELECT id, recipient, priority FROM deliveries INDEXED BY deliveries_flight
-				WHERE recipient = ?1 AND outcome IS NULL AND delivered_at_ms IS NOT NULL ORDER BY priority DESC, id LIMIT ?2)
-			ORDER BY priority DESC, id LIMIT ?2) AS o
-		JOIN deliveries AS d ON d.id = o.id AND d.recipient = o.recipient
-		LEFT JOIN messages AS m ON m.id = o.id
-		ORDER BY d.priority DESC, d.id`, recipient, limit)
 }
 
 // queryDead lists dead letters, newest first.
@@ -142,7 +64,11 @@ func queryDead(db step.DB, _ string, body []byte) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters: %w", err)
 	}
-	out, reply := newListing(), deadReply{}
+	out, err := newListing(db)
+	if err != nil {
+		return nil, err
+	}
+	var reply deadReply
 	for i := range list {
 		more := int64(i) == limit
 		if !more {

@@ -3,6 +3,7 @@ package inbox
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"signalbox/step"
 	"signalbox/wire"
@@ -20,7 +21,8 @@ type RedriveReply struct {
 	Idempotent  bool   `json:"idempotent,omitempty"`
 }
 
-// redrive puts a dead letter back, with the message's own time to live.
+// redrive puts a dead letter back, with the message's own time to live. What
+// had waited at a topic that has subscribers by now goes to the first of them.
 func (m *Machine) redrive(db step.DB, in step.Input, body []byte) (step.Effects, error) {
 	n, recipient, err := readRedrive(body)
 	if err != nil {
@@ -31,7 +33,7 @@ func (m *Machine) redrive(db step.DB, in step.Input, body []byte) (step.Effects,
 		return step.Effects{}, err
 	}
 	if len(letters) == 0 {
-		return redrivenBefore(db, n, recipient)
+		return m.redrivenBefore(db, n, recipient)
 	}
 	l, refusal := oneOf(letters)
 	if refusal != nil {
@@ -50,11 +52,21 @@ func (m *Machine) redrive(db step.DB, in step.Input, body []byte) (step.Effects,
 		return step.Effects{}, fmt.Errorf("row %d: %w", d.ID, err)
 	}
 	d = d.redriven(in, msg)
+	first, err := m.firstWithout(db, d)
+	if err != nil {
+		return step.Effects{}, err
+	}
 	if _, err := db.Exec(`DELETE FROM dead_letters WHERE recipient = ? AND id = ?`, l.Recipient, l.ID); err != nil {
 		return step.Effects{}, fmt.Errorf("take the dead letter of row %d for %q away: %w", l.ID, l.Recipient, err)
 	}
 	if err := keepRedriven(db, d); err != nil {
 		return step.Effects{}, err
+	}
+	if first != "" {
+		if _, err := db.Exec(`UPDATE deliveries SET recipient = ? WHERE id = ? AND recipient = ?`, first, d.ID, d.Recipient); err != nil {
+			return step.Effects{}, fmt.Errorf("give row %d to %q: %w", d.ID, first, err)
+		}
+		d.Recipient = first
 	}
 	return step.Effects{
 		Reply: RedriveReply{MessageID: msg.MessageID, ID: d.ID, Recipient: d.Recipient, ExpiresAtMS: d.ExpiresAtMS},
@@ -62,6 +74,27 @@ func (m *Machine) redrive(db step.DB, in step.Input, body []byte) (step.Effects,
 		Told: []step.Happened{toldOf(msg, "redriven", map[string]any{"message_id": msg.MessageID, "id": d.ID, "recipient": d.Recipient,
 			"was": l.Reason, "expires_at_ms": d.ExpiresAtMS})},
 	}, nil
+}
+
+// firstWithout is the first agent who follows the topic that the delivery waits
+// at and has none of its message; "" for none, or for any other delivery. Of a
+// topic that somebody follows nobody will subscribe first any more.
+func (m *Machine) firstWithout(db step.DB, d Delivery) (string, error) {
+	topic, ok := strings.CutPrefix(d.Recipient, topicRecipient(""))
+	if !ok {
+		return "", nil
+	}
+	agents, _, err := m.facts.Agents.Subscribers(db, topic)
+	if err != nil {
+		return "", fmt.Errorf("who follows %q: %w", topic, err)
+	}
+	for _, agent := range agents {
+		_, found, err := read(db, d.ID, agent)
+		if err != nil || !found {
+			return agent, err
+		}
+	}
+	return "", nil
 }
 
 // readRedrive reads the body of a redrive. recipient is "" where it is left
@@ -104,21 +137,38 @@ func oneOf(letters []letter) (letter, *wire.Error) {
 	return letter{}, refusal
 }
 
-// redrivenBefore is the reply to a redrive that has had its effect.
-func redrivenBefore(db step.DB, n named, recipient string) (step.Effects, error) {
-	query, key := `SELECT `+columns+` FROM deliveries
-		WHERE id = ?1 AND (?2 = '' OR recipient = ?2) AND outcome IS NULL AND redriven_id IS NOT NULL ORDER BY redriven_id DESC LIMIT 1`, any(n.id)
+// redrivenBefore is the reply to a redrive that has had its effect. Where the
+// recipient is a topic, what went from there to a subscriber is meant too.
+func (m *Machine) redrivenBefore(db step.DB, n named, recipient string) (step.Effects, error) {
+	const (
+		which = `AND (?2 = '' OR recipient = ?2 OR topic = ?3) AND outcome IS NULL AND redriven_id IS NOT NULL ORDER BY redriven_id DESC LIMIT ?4`
+		byRow = `SELECT ` + columns + ` FROM deliveries WHERE id = ?1 ` + which
+		byID  = `SELECT ` + columns + ` FROM deliveries INDEXED BY deliveries_redriven WHERE message_id = ?1 ` + which
+	)
+	query, key := byRow, any(n.id)
 	if n.messageID != "" {
-		query, key = `SELECT `+columns+` FROM deliveries INDEXED BY deliveries_redriven
-			WHERE message_id = ?1 AND (?2 = '' OR recipient = ?2) AND outcome IS NULL AND redriven_id IS NOT NULL ORDER BY redriven_id DESC LIMIT 1`, n.messageID
+		query, key = byID, n.messageID
 	}
-	list, err := collect(db, scanRows, query, key, recipient)
-	switch {
-	case err != nil:
+	topic, ofTopic := strings.CutPrefix(recipient, topicRecipient(""))
+	if !ofTopic {
+		topic = "" // no delivery has it
+	}
+	list, err := collect(db, scanRows, query, key, recipient, topic, mostNamed)
+	if err != nil {
 		return step.Effects{}, fmt.Errorf("read what was redriven: %w", err)
-	case len(list) == 0:
-		return step.Effects{}, wire.Errorf(wire.NotFound, "there is no such dead letter").WithHint("inbox.dead lists them")
 	}
-	d := list[0]
-	return step.Effects{Reply: RedriveReply{MessageID: d.messageID, ID: d.ID, Recipient: d.Recipient, ExpiresAtMS: d.ExpiresAtMS, Idempotent: true}}, nil
+	for _, d := range list {
+		if ofTopic && d.Recipient != recipient {
+			// A message to an agent may have the topic too.
+			msg, err := m.facts.Rows.Message(db, d.ID)
+			if err != nil {
+				return step.Effects{}, fmt.Errorf("row %d: %w", d.ID, err)
+			}
+			if msg.To.Class != wire.ToTopic {
+				continue
+			}
+		}
+		return step.Effects{Reply: RedriveReply{MessageID: d.messageID, ID: d.ID, Recipient: d.Recipient, ExpiresAtMS: d.ExpiresAtMS, Idempotent: true}}, nil
+	}
+	return step.Effects{}, wire.Errorf(wire.NotFound, "there is no such dead letter").WithHint("inbox.dead lists them")
 }

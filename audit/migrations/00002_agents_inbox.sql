@@ -57,16 +57,18 @@ CREATE TABLE deliveries (
 -- over without its row.
 CREATE INDEX deliveries_fresh ON deliveries (recipient, priority DESC, id, expires_at_ms)
   WHERE outcome IS NULL AND delivered_at_ms IS NULL;
+-- For listings.
 CREATE INDEX deliveries_flight ON deliveries (recipient, priority DESC, id)
   WHERE outcome IS NULL AND delivered_at_ms IS NOT NULL;
 -- Bus time never goes back, so the order of fetches is that of their times:
--- what is to be given out again is a prefix.
-CREATE INDEX deliveries_age ON deliveries (recipient, delivered_to, delivered_id, id)
+-- what is to be given out again is a prefix within each priority, and what was
+-- given out again goes behind it.
+CREATE INDEX deliveries_again ON deliveries (recipient, delivered_to, priority DESC, delivered_id, id)
   WHERE outcome IS NULL AND delivered_at_ms IS NOT NULL;
 CREATE INDEX deliveries_message ON deliveries (recipient, message_id, id)
   WHERE outcome IS NULL AND delivered_at_ms IS NOT NULL;
--- For fetches of some topics: fresh ones by priority, those in flight by age.
-CREATE INDEX deliveries_topic ON deliveries (recipient, topic, delivered_to, delivered_id, priority DESC, id)
+-- For fetches of some topics: the same, and fresh ones in the order of a fetch.
+CREATE INDEX deliveries_topic ON deliveries (recipient, topic, delivered_to, priority DESC, delivered_id, id)
   WHERE outcome IS NULL AND topic IS NOT NULL;
 CREATE INDEX deliveries_expiry ON deliveries (expires_at_ms, id, recipient) WHERE outcome IS NULL;
 -- For a redrive that is repeated.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,7 +79,22 @@ func (r *remote) request(c config.Config, msg *nats.Msg) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("request: %w", err)
 	}
-	return reply.Data, refusalOf(reply)
+	return reply.Data, codedRefusal(refusalOf(reply))
+}
+
+// codedRefusal gives a refusal its exit code.
+func codedRefusal(err error) error {
+	var refused *refusedError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.refusal.Code.Status() {
+	case http.StatusBadRequest:
+		return usage(err)
+	case http.StatusNotFound:
+		return &exitError{exitNotFound, err}
+	}
+	return err
 }
 
 // refusedError is what the bridge refused, with the hint in a line of its own.

@@ -58,6 +58,7 @@ func (a *app) deadCommand() *cobra.Command {
 		filters: []filter{
 			{flag: "recipient", field: "recipient", usage: "only those of the recipient"},
 			{flag: "reason", field: "reason", usage: "only those with the reason: ttl_expired, rejected, refused:<CODE> …"},
+			{flag: "after", field: "after", usage: "go on after this page, as the one before said"},
 		},
 	})
 	cmd.AddCommand(a.verb(machineVerb{use: "redrive ID", short: "Put a dead letter back with a fresh time to live", machine: "inbox", verb: "redrive",

@@ -110,7 +110,11 @@ func (a *app) printList(l machineList, body map[string]any, format listing.Forma
 		return err
 	}
 	if string(page["more"]) == "true" {
-		fmt.Fprintln(a.stderr, "signalbox: there are more; --limit shows more, filters fewer")
+		hint := "--limit shows more, filters fewer"
+		if next := textOf(page["next_after"]); next != "" {
+			hint = "go on with --after " + next
+		}
+		fmt.Fprintln(a.stderr, "signalbox: there are more;", hint)
 	}
 	return out.Close()
 }
@@ -143,13 +147,7 @@ func (a *app) askRegister(q step.Query, body any) (answer []byte, err error) {
 	})
 	var refusal *wire.Error
 	if errors.As(err, &refusal) {
-		err = error(&refusedError{refusal})
-		switch refusal.Code.Status() {
-		case 400:
-			err = usage(err)
-		case 404:
-			err = &exitError{exitNotFound, err}
-		}
+		err = codedRefusal(&refusedError{refusal})
 	}
 	return answer, err
 }

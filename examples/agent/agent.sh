@@ -19,10 +19,12 @@ ask() { # VERB BODY: one request; a refusal is a JSON object with "error"
 
 # Whatever waits for this id is delivered from now on, and what a former run
 # fetched and did not ack comes again.
-ask agents.register "{\"cli\":\"other\",\"topics\":[\"work\"],\"pid\":$$}" >/dev/null
+registered=$(ask agents.register "{\"cli\":\"other\",\"topics\":[\"work\"],\"pid\":$$}")
+generation=$(printf '%s' "$registered" | sed -n 's/.*"generation":\([0-9]*\).*/\1/p')
 
-# A lease runs for 30 s; a heartbeat may have any body.
-(while sleep 5; do nats publish --quiet "bus.hb.$id" beat; done) &
+# A lease runs for 30 s. With the generation in it, a heartbeat of a run that
+# was replaced counts for nothing.
+(while sleep 5; do nats publish --quiet "bus.hb.$id" "{\"generation\":$generation}"; done) &
 beating=$!
 trap 'kill "$beating" 2>/dev/null || true' EXIT
 trap 'exit 143' INT TERM
@@ -39,3 +41,4 @@ while [ "$most" -eq 0 ] || [ "$done" -lt "$most" ]; do
 	ask inbox.ack "{\"ids\":[$row]}" >/dev/null
 	done=$((done + 1))
 done
+ask agents.deregister "{\"generation\":$generation}" >/dev/null

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 )
 
@@ -86,7 +87,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		}
 	}
-	return nil
+	return a.ask(ctx, "agents.deregister", registered, nil)
 }
 
 // beat says every 5 s that the agent lives; a lease runs for 30 s. With the
@@ -128,11 +129,17 @@ func (a agent) next(ctx context.Context) (message, error) {
 	}
 }
 
-// ask sends a request and reads its answer; a refusal is an error.
+// ask sends a request and reads its answer, again and again while the bus is
+// away; a refusal is an error. An ack or a registration does no harm twice.
 func (a agent) ask(ctx context.Context, verb string, body, answer any) error {
+	retry := backoff.WithContext(backoff.NewExponentialBackOff(backoff.WithMaxElapsedTime(0)), ctx)
+	return backoff.Retry(func() error { return a.once(ctx, verb, body, answer) }, retry)
+}
+
+func (a agent) once(ctx context.Context, verb string, body, answer any) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return backoff.Permanent(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
 	defer cancel()
@@ -141,7 +148,11 @@ func (a agent) ask(ctx context.Context, verb string, body, answer any) error {
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	if text := reply.Header.Get("Nats-Service-Error"); text != "" {
-		return fmt.Errorf("%s: %s", verb, text)
+		err := fmt.Errorf("%s: %s", verb, text)
+		if reply.Header.Get("Nats-Service-Error-Code") == "503" { // not ready: ask again
+			return err
+		}
+		return backoff.Permanent(err)
 	}
 	if answer == nil {
 		return nil
